@@ -1,0 +1,1 @@
+"""The FineTuneJob resource, its operator and the `finetune` command."""

@@ -1,0 +1,1 @@
+"""Trains one adapter: the stages that pods and `finetune run` execute alike."""
