@@ -20,6 +20,7 @@ from finetune_trainer.config.events import (
 from finetune_trainer.config.layout import Layout
 from finetune_trainer.config.outcomes import ExitReason, Fault, RunError
 from finetune_trainer.config.run import (
+    TEMPLATES,
     Adapter,
     CheckpointPolicy,
     Dataset,
@@ -36,6 +37,7 @@ from finetune_trainer.config.run import (
 )
 
 __all__ = [
+    "TEMPLATES",
     "Adapter",
     "Artifact",
     "Checkpoint",

@@ -10,7 +10,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+TEMPLATES = (
+    "Model",
+    "Alpaca",
+    "AlpacaChinese",
+    "Vicuna",
+    "Zephyr",
+    "Llama2",
+    "Llama3",
+    "Llama4",
+    "ChatML",
+    "Qwen",
+    "Qwen3",
+    "Mistral",
+    "Gemma",
+    "Phi3",
+    "Phi4",
+    "DeepSeek",
+    "DeepSeekR1",
+    "GLM4",
+    "Yi",
+    "InternLM2",
+    "Baichuan2",
+    "Falcon",
+    "CommandR",
+    "Granite",
+    "OLMo",
+    "SmolLM",
+    "Default",
+)
+"""Names of the prompt templates; `Model` is the one that the base model brings along."""
 
 
 class _Part(BaseModel):
@@ -56,6 +87,13 @@ class Dataset(_Part):
     loss: Literal["Response", "LastTurn", "All"] = "Response"
     packing: bool = True
     split: Split = Split()
+
+    @field_validator("template")
+    @classmethod
+    def _template_exists(cls, template: str) -> str:
+        if template not in TEMPLATES:
+            raise ValueError(f"unknown template {template!r}; there are {', '.join(TEMPLATES)}")
+        return template
 
 
 class Quantization(_Part):
