@@ -1,0 +1,5 @@
+import sys
+
+from finetune_trainer.worker import main
+
+sys.exit(main())
