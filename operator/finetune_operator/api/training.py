@@ -1,0 +1,67 @@
+# ruff: noqa: RUF012 - pydantic copies a mutable default for each instance
+"""spec.training, spec.checkpoint and spec.deepspeed: the optimisation and how it is spread."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from finetune_operator.api.base import INT32_MAX, Between, Fraction, Part
+
+DEFAULT_EPOCHS = "3"
+"""The length of a job that names neither epochs nor maxSteps (a default in the schema would make it two)."""
+
+Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
+
+
+class Training(Part):
+    """The optimisation."""
+
+    epochs: Annotated[Fraction, Between(above=0)] | None = None
+    """Passes over the training split; 3 if maxSteps is left out too."""
+    max_steps: Count | None = None
+    """Optimizer steps, in place of epochs."""
+    learning_rate: Annotated[Fraction, Between(above=0, at_most=0.1)] = "1e-4"
+    """Peak learning rate."""
+    scheduler: Literal["Cosine", "Linear", "Constant"] = "Cosine"
+    """Course of the learning rate after the warm-up."""
+    warmup_ratio: Annotated[Fraction, Between(at_least=0, at_most=1)] = "0.03"
+    """Share of all steps in which the learning rate rises to its peak."""
+    weight_decay: Annotated[Fraction, Between(at_least=0)] = "0"
+    max_gradient_norm: Annotated[Fraction, Between(at_least=0)] = "1"
+    """Gradients are clipped to this norm; "0" does not clip."""
+    global_batch_size: Count = 32
+    """Sequences per optimizer step over all ranks."""
+    micro_batch_size: Count | None = None
+    """Sequences per forward pass of one rank; chosen from the memory estimate if left out."""
+    precision: Literal["BF16", "FP16", "FP32"] = "BF16"
+    gradient_checkpointing: bool = True
+    """Compute activations twice instead of keeping them."""
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
+    log_steps: Count = 10
+    """Optimizer steps between two lines of progress."""
+    evaluation_steps: Count = 500
+    """Optimizer steps between two evaluations on the validation split."""
+
+
+class Checkpoint(Part):
+    """When checkpoints are taken and how many are kept."""
+
+    steps: Count = 500
+    """Optimizer steps between two checkpoints."""
+    keep: Count = 3
+    """The newest ones that are kept."""
+
+
+class DeepSpeed(Part):
+    """How DeepSpeed spreads the model's state over the ranks."""
+
+    stage: Literal["Auto", 0, 1, 2, 3] = "Auto"
+    """ZeRO stage; Auto is chosen from the memory estimate."""
+    offload_optimizer: Literal["None", "CPU"] = "None"
+    """Hold the optimizer's state in host memory; needs a stage above 0."""
+    offload_parameters: Literal["None", "CPU"] = "None"
+    """Hold the parameters in host memory; needs stage 3."""
+    config: dict[str, Any] = {}
+    """Expert keys of DeepSpeed's configuration, laid over ours; may not contradict the job."""
