@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -53,13 +53,22 @@ class Worker:
 
     process: subprocess.Popen[bytes]
     work: Path
-    events: list[Event] = field(default_factory=list)
-    errors: str = ""
+    output: Path
+
+    @property
+    def events(self) -> list[Event]:
+        return [
+            parse_event(line)
+            for line in self.output.read_text().splitlines(keepends=True)
+            if line[-1] == "\n"
+        ]
+
+    @property
+    def errors(self) -> str:
+        return self.output.with_suffix(".err").read_text()
 
     def wait(self, seconds: float = 30) -> Outcome:
-        out, err = self.process.communicate(timeout=seconds)
-        self.events = [parse_event(line) for line in out.splitlines()]
-        self.errors = err.decode()
+        self.process.wait(seconds)
         outcome = self.events[-1]
         assert isinstance(outcome, Outcome), self.errors
         assert self.process.returncode == outcome.reason.exit_code
@@ -138,16 +147,16 @@ class Gang:
             ]
             command += ["--config", str(config_path), "--work", str(work), "--index", str(index)]
             command += ["--coordinator", coordinator, *(arguments or [])]
-            worker = Worker(
-                subprocess.Popen(
+            output = work.with_suffix(".out")
+            with output.open("wb") as out, output.with_suffix(".err").open("wb") as err:
+                process = subprocess.Popen(
                     command,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env=os.environ | {"FINETUNE_TERMINATION_LOG": f"{work}.termination"},
+                    stdout=out,
+                    stderr=err,
+                    env=os.environ | {"FINETUNE_TERMINATION_LOG": str(work.with_suffix(".termination"))},
                     start_new_session=True,
-                ),
-                work,
-            )
+                )
+            worker = Worker(process, work, output)
             started.append(worker)
             self.workers.append(worker)
         return started
@@ -156,7 +165,7 @@ class Gang:
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.kill()  # its ranks die with it
-            worker.process.communicate()
+            worker.process.wait()
 
 
 @pytest.fixture

@@ -178,7 +178,9 @@ def test_a_worker_that_is_asked_to_stop_stops_all(make_config: Config, gang: Gan
 def test_stopping_during_the_roll_call(make_config: Config, gang: Gang) -> None:
     config = make_config(workers=Workers(replicas=3, gpus_per_worker=0))
     workers = gang.start(config, indexes=[0, 1])
-    time.sleep(2)
+    for worker in workers:
+        gang.until(lambda worker=worker: len(worker.of(Stage)) == 2)
+    time.sleep(1)
     workers[1].process.terminate()
     assert {worker.wait(10).reason for worker in workers} == {ExitReason.PREEMPTED}
 
@@ -222,8 +224,9 @@ def test_a_failed_publication_is_the_outcome(make_config: Config, gang: Gang) ->
 def test_a_second_worker_with_the_same_index_is_refused(make_config: Config, gang: Gang) -> None:
     port = free()
     config = make_config(workers=Workers(replicas=3, gpus_per_worker=0))
-    gang.start(config, indexes=[0, 1], port=port)
-    time.sleep(2)
+    for worker in gang.start(config, indexes=[0, 1], port=port):
+        gang.until(lambda worker=worker: len(worker.of(Stage)) == 2)
+    time.sleep(1)
     (twin,) = gang.start(config, indexes=[1], port=port)
     outcome = twin.wait()
     assert outcome.reason is ExitReason.RENDEZVOUS_TIMEOUT

@@ -12,12 +12,11 @@ import time
 import traceback
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from finetune_trainer.config import ExitReason, Outcome, RunConfig, RunError
+from finetune_trainer.config import ExitReason, Outcome, RunError
 from finetune_trainer.worker import termination
 from finetune_trainer.worker.agent import Agent, Assignment
 from finetune_trainer.worker.channel import Endpoint, Timing
+from finetune_trainer.worker.entry import load_config
 from finetune_trainer.worker.output import EventStream
 from finetune_trainer.worker.programs import Programs
 from finetune_trainer.worker.progress import Progress
@@ -114,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _assignment(arguments: argparse.Namespace) -> Assignment:
-    config = _load(arguments.config)
+    config = load_config(arguments.config)
     replicas = config.workers.replicas
     if not 0 <= arguments.index < replicas:
         raise RunError(
@@ -135,21 +134,6 @@ def _assignment(arguments: argparse.Namespace) -> Assignment:
         endpoint=arguments.coordinator,
         grace_seconds=arguments.grace,
     )
-
-
-def _load(path: Path) -> RunConfig:
-    try:
-        return RunConfig.load(path)
-    except OSError as error:
-        raise RunError(ExitReason.INVALID_CONFIGURATION, f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RunError(
-            ExitReason.INVALID_CONFIGURATION,
-            f"{path} is no run configuration of this version: {place}: {first['msg']}",
-            "the operator and the image of the workers must be of one release",
-        ) from error
 
 
 async def _serve(
