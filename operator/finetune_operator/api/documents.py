@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import yaml
 
@@ -187,6 +188,21 @@ def read(data: bytes) -> Iterator[Document]:
         raise DocumentError(1, "is nested too deeply") from None
     finally:
         reader.dispose()
+
+
+def read_file(path: FilePath) -> bytes:
+    """Read a job file, but no more of it than is needed to see that it is too large.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as stream:
+        return read_stream(stream)
+
+
+def read_stream(stream: BinaryIO) -> bytes:
+    """Read a job from a stream, but no more than is needed to see that it is too large."""
+    return stream.read(SIZE_LIMIT + 1)
 
 
 def _text(data: bytes) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path as FilePath
 
 from finetune_operator.api import documents
 from finetune_operator.api.faults import Fault, Problem, printable, spell
-from finetune_operator.api.fields import plain
 from finetune_operator.api.job import GROUP, KIND, FineTuneJob
 from finetune_operator.api.parsing import is_local, parse
 
@@ -27,6 +25,8 @@ class Judged:
     """Judged as a job for one machine, where `file://` is allowed."""
     other: str = ""
     """What it is if it is clearly another resource, like `v1 Secret`; empty for a FineTuneJob."""
+    claims_to_be_a_job: bool = True
+    """It is not another resource, and no file of values or settings either: those name no kind, no spec."""
 
 
 class InvalidJobError(Exception):
@@ -71,7 +71,9 @@ def load_job(path: FilePath, *, local: bool | None = None) -> FineTuneJob:
         OSError: the file cannot be read.
         InvalidJobError: it holds no job, several, or a faulty one.
     """
-    judged = [document for document in load(path.read_bytes(), str(path), local=local) if not document.other]
+    judged = [
+        document for document in load(documents.read_file(path), str(path), local=local) if not document.other
+    ]
     if faults := tuple(fault for document in judged for fault in document.faults):
         raise InvalidJobError(faults)
     jobs = [document.job for document in judged if document.job]
@@ -84,13 +86,14 @@ def load_job(path: FilePath, *, local: bool | None = None) -> FineTuneJob:
 def _judge(document: documents.Document, file: str, local: bool | None) -> Judged:
     value = document.value
     if other := _other_resource(value):
-        return Judged(file, document.line, None, other=other)
+        return Judged(file, document.line, None, other=other, claims_to_be_a_job=False)
     as_local = is_local(value) if local is None else local
     verdict = parse(value, local=as_local, text_of=document.text_of)
     problems = document.problems + (verdict if isinstance(verdict, list) else [])
     faults = sorted(set(_faults(problems, document, file)), key=lambda fault: (fault.line, fault.path))
     job = verdict if isinstance(verdict, FineTuneJob) and not faults else None
-    return Judged(file, document.line, job, tuple(faults), as_local)
+    claims = not isinstance(value, dict) or any(key in value for key in ("apiVersion", "kind", "spec"))
+    return Judged(file, document.line, job, tuple(faults), as_local, claims_to_be_a_job=claims)
 
 
 def _faults(problems: list[Problem], document: documents.Document, file: str) -> Iterator[Fault]:
@@ -106,6 +109,10 @@ def _other_resource(value: object) -> str:
     version, kind = value.get("apiVersion"), value.get("kind")
     if not (isinstance(version, str) and isinstance(kind, str) and version and kind):
         return ""
-    if version.split("/")[0] == GROUP or get_close_matches(plain(kind), [plain(KIND)], cutoff=0.7):
+    if version.split("/")[0] == GROUP or kind == KIND:
+        return ""
+    from difflib import get_close_matches  # after the return that nearly every job takes
+
+    if get_close_matches(kind.lower(), [KIND.lower()], cutoff=0.7):
         return ""
     return f"{printable(version)} {printable(kind)}"

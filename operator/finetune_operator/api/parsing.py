@@ -32,7 +32,7 @@ def parse(
         text_of: a path's scalar as the user spelled it, for suggestions.
 
     Returns:
-        The job, or all its problems in the order of the file's fields.
+        The job, or all its problems: the fields' first, then those between fields.
     """
     if not isinstance(value, dict):
         return [Problem((), "is no FineTuneJob", "begin with apiVersion: finetune.dev/v1alpha1")]
@@ -46,7 +46,7 @@ def parse(
         from finetune_operator.api.explain import explain  # only needed for what is wrong
 
         found = [explain(detail, text_of) for detail in error.errors(include_url=False)]
-        return _one_each(found + broken)
+        return found + broken
     return broken or job
 
 
@@ -55,11 +55,3 @@ def is_local(value: object) -> bool:
     spec = value.get("spec") if isinstance(value, dict) else None
     output = spec.get("output") if isinstance(spec, dict) else None
     return uris.is_file(output.get("uri") if isinstance(output, dict) else None)
-
-
-def _one_each(problems: list[Problem]) -> list[Problem]:
-    """One problem per path is enough: a rule adds nothing to a field that is wrong in itself."""
-    first: dict[Path, Problem] = {}
-    for problem in problems:
-        first.setdefault(problem.path, problem)
-    return list(first.values())
