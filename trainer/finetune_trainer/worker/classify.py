@@ -96,11 +96,12 @@ def _own_words(outcome: Outcome, at: Circumstances, traceback: list[str]) -> Rep
     if outcome.reason in GRACEFUL:
         return Report(outcome=said)
     lines = outcome.traceback or traceback
+    secondary = outcome.reason is ExitReason.COLLECTIVE_TIMEOUT
     found = find([outcome.message, *lines])
-    echo = found is not None and found[0].secondary
-    secondary = outcome.reason is ExitReason.COLLECTIVE_TIMEOUT or (
-        outcome.reason is ExitReason.INTERNAL and echo
-    )
+    if outcome.reason is ExitReason.INTERNAL and found is not None:  # the process had no better word for it
+        symptom, _ = found
+        secondary = symptom.secondary
+        said = said.model_copy(update={"reason": symptom.reason, "hint": outcome.hint or symptom.hint})
     return Report(outcome=shorten(said.model_copy(update={"traceback": lines})), secondary=secondary)
 
 

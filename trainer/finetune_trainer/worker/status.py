@@ -20,6 +20,7 @@ from finetune_trainer.worker.progress import Progress
 
 _LOOPBACK = "127.0.0.1"
 _STUCK_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 _SLOW_CLIENT_SECONDS = 10.0
 
 
@@ -49,7 +50,9 @@ class StatusServer:
         except OSError as error:
             host = "0.0.0.0" if port else _LOOPBACK  # noqa: S104 - only named here
             raise port_in_use(Endpoint(host, port), "metrics", error) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, name="status", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="status", daemon=True
+        )
         self._thread.start()
 
     @property
