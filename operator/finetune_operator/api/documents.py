@@ -175,8 +175,8 @@ def read(data: bytes) -> Iterator[Document]:
     if len(data) > SIZE_LIMIT:
         raise DocumentError(1, "is larger than 3 MiB, more than a cluster takes", "is it a job file?")
     text = _text(data)
-    reader = _Reader(text)
     try:
+        reader = _Reader(text)
         while reader.check_node():
             root = reader.get_node()
             if root is None or (isinstance(root, yaml.ScalarNode) and root.tag == _PLAIN and not root.value):
@@ -186,8 +186,6 @@ def read(data: bytes) -> Iterator[Document]:
         raise _not_yaml(error, text) from None
     except RecursionError:
         raise DocumentError(1, "is nested too deeply") from None
-    finally:
-        reader.dispose()
 
 
 def read_file(path: FilePath) -> bytes:

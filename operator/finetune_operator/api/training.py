@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from finetune_operator.api.base import INT32_MAX, Between, Fraction, Part
 
@@ -54,10 +55,17 @@ class Checkpoint(Part):
     """The newest ones that are kept."""
 
 
+def _no_truth_value(stage: object) -> object:
+    # To a Literal, true is 1: they are equal in Python.
+    if isinstance(stage, bool):
+        raise PydanticCustomError("literal_error", "no stage", {"expected": "'Auto', 0, 1, 2 or 3"})
+    return stage
+
+
 class DeepSpeed(Part):
     """How DeepSpeed spreads the model's state over the ranks."""
 
-    stage: Literal["Auto", 0, 1, 2, 3] = "Auto"
+    stage: Annotated[Literal["Auto", 0, 1, 2, 3], BeforeValidator(_no_truth_value)] = "Auto"
     """ZeRO stage; Auto is chosen from the memory estimate."""
     offload_optimizer: Literal["None", "CPU"] = "None"
     """Hold the optimizer's state in host memory; needs a stage above 0."""
