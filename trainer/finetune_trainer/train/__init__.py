@@ -1,0 +1,1 @@
+"""What one rank does: load, wrap, engine, loop, checkpoint."""

@@ -1,0 +1,97 @@
+"""Causal attention within each example of a packed row, at the cost of the examples alone.
+
+Examples that share a row must not see each other. A dense block mask keeps them apart but costs
+the square of the row; here each example is attended to by itself, so a row costs the sum of its
+examples' squares. transformers looks the function up by name and hands it the boundaries that
+`finetune_trainer.train.collate` puts beside the tokens.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+PACKED = "finetune_packed"
+"""The name to load a model with: `attn_implementation=PACKED`."""
+
+
+_FOREIGN = ("softcap", "s_aux", "position_bias", "head_mask")
+"""What some architectures ask of attention beyond a scaled causal softmax."""
+
+
+class UnpackableError(Exception):
+    """The architecture asks its attention for something that is not done here."""
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    **asked: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend within `[cu_seq_lens_q[i], cu_seq_lens_q[i+1])` for each i, causally.
+
+    Args:
+        module: the attention layer (not read; transformers passes it).
+        query: `[1, heads, tokens, head size]`.
+        key: `[1, key-value heads, tokens, head size]`.
+        value: `[1, key-value heads, tokens, value size]`.
+        attention_mask: must be None: boundaries come from `cu_seq_lens_q`.
+        dropout: probability, 0 outside training.
+        scaling: factor of the scores; None for `head size ** -0.5`.
+        sliding_window: tokens each token looks back over, itself included; None for all.
+        cu_seq_lens_q: int32 `[examples + 1]`, from 0 to `tokens`.
+
+    Returns:
+        `[1, tokens, heads, value size]` and None (no weights).
+
+    Raises:
+        UnpackableError: a mask, several rows or no boundaries; or more than causal softmax is asked for.
+    """
+    if attention_mask is not None or cu_seq_lens_q is None or query.shape[0] != 1:
+        raise UnpackableError("packed attention takes one row with its boundaries and no mask")
+    if foreign := [name for name in _FOREIGN if asked.get(name) is not None]:
+        raise UnpackableError(f"packed attention has no {', '.join(foreign)}")
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key = key.repeat_interleave(groups, dim=1)
+        value = value.repeat_interleave(groups, dim=1)
+    bounds = cu_seq_lens_q.tolist()
+    lengths = [last - first for first, last in itertools.pairwise(bounds)]
+    parts = [
+        scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=_window(q.shape[2], sliding_window, q.device),
+            dropout_p=dropout,
+            is_causal=sliding_window is None or q.shape[2] <= sliding_window,
+            scale=scaling,
+        )
+        for q, k, v in zip(
+            query.split(lengths, dim=2), key.split(lengths, dim=2), value.split(lengths, dim=2), strict=True
+        )
+    ]
+    return torch.cat(parts, dim=2).transpose(1, 2), None
+
+
+def _window(tokens: int, sliding_window: int | None, device: torch.device) -> torch.Tensor | None:
+    """The causal mask `[tokens, tokens]` of a sliding window, or None where the window never binds."""
+    if sliding_window is None or tokens <= sliding_window:
+        return None
+    position = torch.arange(tokens, device=device)
+    distance = position[:, None] - position[None, :]
+    return (distance >= 0) & (distance < sliding_window)
+
+
+AttentionInterface.register(PACKED, packed_attention)

@@ -1,0 +1,57 @@
+"""Questions that are put to the model itself before a run relies on the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from finetune_trainer.train.attention import UnpackableError
+from finetune_trainer.train.collate import MicroBatch, pack
+from finetune_trainer.train.step import Split
+from finetune_trainer.train.world import World
+
+_PROBE_TOKENS = 48
+
+
+@torch.no_grad()
+def packing_is_safe(model: PreTrainedModel, split: Split, world: World) -> bool:
+    """Whether two examples in one row give the states that each gives alone, by attention that we know.
+
+    Compares against the model's own attention over each example, so an architecture that asks its
+    attention for something ours does not do (sinks, capped scores, biases) fails here, and not in
+    what it learns. A collective at ZeRO stage 3.
+    """
+    first, second = split.tokens(0)[:_PROBE_TOKENS], split.tokens(len(split) - 1)[:_PROBE_TOKENS]
+    pair = pack([(tokens, np.ones(len(tokens), dtype=np.bool_)) for tokens in (first, second)])
+    was_training = model.training
+    model.eval()
+    try:
+        together = _states(model, pair.to(world.device))
+        packed = model.config._attn_implementation
+        model.set_attn_implementation("eager")
+        alone = torch.cat(
+            [
+                _states(
+                    model, {"input_ids": torch.from_numpy(tokens.astype(np.int64))[None].to(world.device)}
+                )
+                for tokens in (first, second)
+            ]
+        )
+        model.set_attn_implementation(packed)
+    except (UnpackableError, TypeError):
+        # TypeError: a forward that takes no boundaries, as remote code often does not.
+        return False
+    finally:
+        model.train(was_training)
+    scale = alone.abs().max()
+    tolerance = 1e-3 if alone.dtype == torch.float32 else 5e-2
+    return bool((together - alone).abs().max() <= tolerance * scale)
+
+
+def _states(model: PreTrainedModel, batch: MicroBatch | dict[str, Any]) -> torch.Tensor:
+    inputs = batch.inputs() if isinstance(batch, MicroBatch) else batch
+    hidden: torch.Tensor = model.get_decoder()(**inputs, use_cache=False).last_hidden_state
+    return hidden[0]

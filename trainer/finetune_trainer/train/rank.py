@@ -1,0 +1,188 @@
+"""What one rank does, from joining the gang to leaving the adapter for publication."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from finetune_trainer.config import ExitReason, Layout, RunConfig, RunError, Stage, Warned
+from finetune_trainer.data import Examples
+from finetune_trainer.storage import Output, cache_folder, open_output, open_source
+from finetune_trainer.train import zero
+from finetune_trainer.train.batches import schedule
+from finetune_trainer.train.checkpoint import Checkpoints, Progress
+from finetune_trainer.train.emit import Emitter
+from finetune_trainer.train.engine import Engine
+from finetune_trainer.train.load import DTYPES, Base, load_base, padding_token, use_padding
+from finetune_trainer.train.loop import Loop, Splits
+from finetune_trainer.train.lora import wrap
+from finetune_trainer.train.objective import Objective
+from finetune_trainer.train.probes import packing_is_safe
+from finetune_trainer.train.signals import StopRequest
+from finetune_trainer.train.step import Shape, Stepper
+from finetune_trainer.train.world import World
+
+
+def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopRequest) -> Progress:
+    """Train one adapter and leave it in `work/adapter`, with `work/training.json` beside it (rank 0).
+
+    Raises:
+        RunError: whatever kept it from that, with its reason.
+    """
+    configuration = zero.configuration(run)
+    output = open_output(run.output.uri, credentials=run.output.credentials)
+
+    _say(emit, world, "load", f"{run.model.uri} in {run.training.precision}")
+    folder = _fetch_model(run, world)
+    prepared, digest = _fetch_prepared(run, output, work, world)
+    splits = Splits(*(Examples.open(prepared / name) for name in ("train", "validation", "test")))
+
+    base = load_base(run, folder, world, configuration)
+    base = _settle_packing(base, run, splits, emit, world)
+    adapted = wrap(base.model, run.adapter, seed=run.training.seed)
+    objective = Objective(adapted, base.model, frozen_head=_head_is_frozen(base) and zero.stage_of(run) < 3)
+    engine = Engine(objective, configuration, run.training.weight_decay)
+    shape = Shape.of(run, packs=base.packs, padding=padding_token(base.model))
+    sample = shape.collate([(splits.train.tokens(0), splits.train.trained(0))]).to(world.device)
+    objective.probe(sample)
+
+    checkpoints = Checkpoints(run, output, digest, work, world, emit)
+    loop = Loop(
+        run=run,
+        world=world,
+        engine=engine,
+        stepper=Stepper(engine, shape, world),
+        splits=splits,
+        schedule=schedule(
+            len(splits.train),
+            global_batch=run.training.global_batch_size,
+            epochs=run.training.epochs,
+            max_steps=run.training.max_steps,
+            seed=run.training.seed,
+        ),
+        checkpoints=checkpoints,
+        stop=stop,
+        emit=emit,
+    )
+    progress = checkpoints.resume(engine, sample)
+    if progress.step == 0:
+        progress.test_loss_before = loop.evaluate(progress, "test")
+    _say(emit, world, "train", f"{loop.schedule.total_steps} steps, {len(splits.train)} examples")
+    loop.train(progress)
+
+    validation = loop.evaluate(progress, "validation")
+    test = loop.evaluate(progress, "test")
+    _say(emit, world, "save", "the adapter, whole, from every rank's part")
+    _leave(run, work, world, engine, progress, loop, {"validation_loss": validation, "test_loss_after": test})
+    return progress
+
+
+def _say(emit: Emitter, world: World, stage: str, message: str) -> None:
+    if world.leader:
+        emit(Stage(name=stage, message=message))
+
+
+def _fetch_model(run: RunConfig, world: World) -> Path:
+    """The model's folder; one rank of each worker downloads, the others find it there."""
+
+    def fetch() -> Path:
+        source = open_source(
+            run.model.uri, purpose="model", credentials=run.model.credentials, revision=run.model.revision
+        )
+        return source.fetch(cache_folder())
+
+    world.together(fetch, here=world.local_rank == 0)
+    folder = world.together(fetch)
+    assert folder is not None
+    return folder
+
+
+def _fetch_prepared(run: RunConfig, output: Output, work: Path, world: World) -> tuple[Path, str]:
+    """The prepared data's folder and its manifest's digest."""
+    prefix = Layout(run.uid).prepared
+
+    def fetch() -> tuple[Path, str]:
+        manifest = output.manifest(prefix)
+        if manifest is None:
+            raise RunError(
+                ExitReason.INVALID_DATASET,
+                f"{output.uri(prefix)} holds no prepared data",
+                "run the prepare stage first",
+            )
+        return output.fetch(prefix, work / "prepared"), manifest.sha256
+
+    world.together(fetch, here=world.local_rank == 0)
+    fetched = world.together(fetch)
+    assert fetched is not None
+    return fetched
+
+
+def _settle_packing(base: Base, run: RunConfig, splits: Splits, emit: Emitter, world: World) -> Base:
+    """Pack only where that was shown to keep examples apart in this very model."""
+    if base.packs and packing_is_safe(base.model, splits.train, world):
+        return base
+    if run.dataset.packing and world.leader:
+        emit(
+            Warned(
+                message="this architecture cannot keep packed examples apart, so each has a row of its own",
+                hint="set dataset.packing: false to silence this",
+            )
+        )
+    return use_padding(base, run)
+
+
+def _head_is_frozen(base: Base) -> bool:
+    head = base.model.get_output_embeddings()
+    return not any(parameter.requires_grad for parameter in head.parameters())
+
+
+def _leave(
+    run: RunConfig,
+    work: Path,
+    world: World,
+    engine: Engine,
+    progress: Progress,
+    loop: Loop,
+    losses: dict[str, float | None],
+) -> None:
+    """Write the adapter and the facts of its training for the publish stage. A collective."""
+    from peft import get_peft_model_state_dict
+
+    weights = engine.weights()
+    if not world.leader:
+        return
+    adapted = engine.module.model
+    dtype = DTYPES[run.training.precision]
+    tensors = get_peft_model_state_dict(
+        adapted, state_dict={name: value.to(dtype) for name, value in weights.items()}
+    )
+    folder = work / "adapter"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    save_file(
+        {name: value.contiguous() for name, value in tensors.items()}, folder / "adapter_model.safetensors"
+    )
+    adapted.peft_config["default"].save_pretrained(folder)
+    last = next((line for line in reversed(progress.log) if line["event"] == "step"), None)
+    facts = {
+        "step": progress.step,
+        "total_steps": loop.schedule.total_steps,
+        "test_loss_before": progress.test_loss_before,
+        "train_loss": None if last is None else last["loss"],
+        "peak_memory_bytes": 0 if last is None else last["memory_bytes"],
+        "tokens": progress.tokens,
+        "seconds": round(progress.seconds, 3),
+        "world_size": world.size,
+        "zero_stage": zero.stage_of(run),
+        "versions": {name: version(name) for name in _VERSIONS},
+        "log": progress.log,
+        **losses,
+    }
+    (work / "training.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
+
+
+_VERSIONS = ("torch", "transformers", "peft", "deepspeed", "bitsandbytes", "finetune-operator")
