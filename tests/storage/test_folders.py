@@ -6,20 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.fixtures.folders import fill, tree
 
 from finetune_trainer.config import ExitReason, RunError
-from finetune_trainer.storage import Output, Source, open_output, open_source
-
-
-def fill(folder: Path, files: dict[str, str]) -> Path:
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    return folder
-
-
-def tree(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+from finetune_trainer.storage import FileEntry, Output, Source, open_output, open_source
 
 
 def read(source: Source, path: str) -> bytes:
@@ -130,10 +120,10 @@ class TestOutput:
             out.publish(folder, "p")
         assert caught.value.reason is ExitReason.STORAGE_DENIED
         assert (tmp_path / "out" / "p" / "a").read_text() == "1"
-        assert sorted(os.listdir(tmp_path / "out")) == ["p"]
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["p"]
 
     def test_several_writers_then_one_seal(self, out: Output, tmp_path: Path) -> None:
-        files = {}
+        files: dict[str, FileEntry] = {}
         for rank in range(3):
             files |= out.upload(fill(tmp_path / f"w{rank}", {f"rank-{rank}": str(rank)}), "step-1")
         assert out.manifest("step-1") is None
@@ -180,7 +170,7 @@ class TestOutput:
         out.remove("c/p")
         out.remove("never/there")
         assert out.published("c") == ["p2"]
-        assert os.listdir(tmp_path / "out" / "c") == ["p2"]
+        assert [path.name for path in (tmp_path / "out" / "c").iterdir()] == ["p2"]
 
     def test_what_nobody_published_is_not_overwritten(self, out: Output, tmp_path: Path) -> None:
         fill(tmp_path / "out" / "p", {"thesis.tex": "years"})
@@ -220,7 +210,7 @@ class TestOutput:
 
     def test_preflight(self, out: Output, tmp_path: Path) -> None:
         out.check_writable()
-        assert os.listdir(tmp_path / "out") == []
+        assert list((tmp_path / "out").iterdir()) == []
         (tmp_path / "file").write_text("")
         with pytest.raises(RunError, match="cannot write"):
             open_output(f"file://{tmp_path}/file/below").check_writable()

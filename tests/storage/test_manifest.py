@@ -36,7 +36,7 @@ def test_it_reads_what_it_wrote() -> None:
     ],
 )
 def test_a_hostile_or_broken_manifest_is_refused(text: bytes) -> None:
-    with pytest.raises(RunError, match="s3://b/manifest.json is damaged") as caught:
+    with pytest.raises(RunError, match=r"^s3://b/manifest\.json is damaged") as caught:
         Manifest.decode(text, "s3://b/manifest.json")
     assert caught.value.reason is ExitReason.STORAGE_UNAVAILABLE
 

@@ -25,13 +25,14 @@ _AMBIENT_IDENTITY = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
+AWS = "AWS S3"
 _CERTIFICATES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 def endpoint_of(location: Location, keys: Credentials) -> str:
     """The server's address or name, for messages."""
     if location.scheme == "s3":
-        return keys.get("AWS_ENDPOINT_URL_S3") or keys.get("AWS_ENDPOINT_URL") or "AWS S3"
+        return keys.get("AWS_ENDPOINT_URL_S3") or keys.get("AWS_ENDPOINT_URL") or AWS
     if location.scheme == "az":
         return keys.get("AZURE_STORAGE_ENDPOINT") or "Azure Blob Storage"
     return "Google Cloud Storage"
@@ -89,6 +90,8 @@ def _s3(
 ) -> S3Store:
     # Objects are deleted one by one: the bulk call is missing from many compatible servers.
     config["aws_disable_bulk_delete"] = True
+    if _sends_checksums(endpoint_of(location, keys), config.pop("aws_request_checksum_calculation", "")):
+        config["aws_checksum_algorithm"] = "SHA256"
     if {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= keys.keys():
         # A provider in place of settings: these would be completed from the environment,
         # where a session token of another identity may lie.
@@ -108,10 +111,22 @@ def _s3(
             credential_provider=lambda: identity,
         )
     ambient = any(os.environ.get(name) for name in _AMBIENT_IDENTITY)
-    if endpoint_of(location, keys) != "AWS S3" and not ambient and "AWS_SKIP_SIGNATURE" not in keys:
+    if endpoint_of(location, keys) != AWS and not ambient and "AWS_SKIP_SIGNATURE" not in keys:
         raise RunError(
             ExitReason.STORAGE_DENIED,
             f"no credentials for {location.uri}",
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a Secret that holds them",
         )
     return S3Store(location.host, config=config, client_options=client, retry_config=retry)
+
+
+def _sends_checksums(endpoint: str, wish: str) -> bool:
+    """Whether uploads carry a SHA-256 for the server to check.
+
+    Many compatible servers stumble over checksums, and over TLS nothing changes on the way:
+    they are sent to AWS, and where there is no TLS. `AWS_REQUEST_CHECKSUM_CALCULATION`, which
+    all clients of AWS read, decides otherwise.
+    """
+    if wish:
+        return wish.lower() == "when_supported"
+    return endpoint == AWS or endpoint.startswith("http://")

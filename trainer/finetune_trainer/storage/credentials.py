@@ -20,6 +20,7 @@ KEYS: dict[str, tuple[str, ...]] = {
         "AWS_DEFAULT_REGION",
         "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
         "AWS_SKIP_SIGNATURE",
+        "AWS_REQUEST_CHECKSUM_CALCULATION",
         *_CERTIFICATES,
     ),
     "gs": (

@@ -21,7 +21,8 @@ Purpose = Literal["model", "data"]
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
-_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "NotFoundBucket"}
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
+_SPOILED_ON_THE_WAY = {"XAmzContentSHA256Mismatch", "BadDigest", "InvalidDigest", "IncompleteBody"}
 _FULL = {
     errno.ENOSPC: "no space is left",
     errno.EDQUOT: "the quota is used up",
@@ -109,7 +110,7 @@ def object_error(
     if "InvalidCertificate" in text:
         hint = "set AWS_CA_BUNDLE to the PEM file of the authority that signed it"
         return RunError(ExitReason.STORAGE_DENIED, f"{endpoint} cannot be used for {uri}: {cause}", hint)
-    if 300 <= status < 500 and status not in {408, 429}:
+    if 300 <= status < 500 and status not in {408, 429} and code not in _SPOILED_ON_THE_WAY:
         return RunError(
             ExitReason.STORAGE_DENIED,
             f"{endpoint} rejects requests for {uri}: {detail}",
