@@ -45,7 +45,7 @@ SAMPLE = json.dumps(
 
 
 # The fakes need the standard library only, and start the faster for it.
-BARE_PYTHON = [sys.executable, "-I", "-S"]
+BARE_PYTHON = [sys.executable, "-P", "-S"]
 
 
 class Runs:

@@ -29,7 +29,7 @@ from finetune_trainer.worker.channel import free_port
 
 FAKES = Path(__file__).parent / "fakes"
 # The fakes need the standard library only, and start the faster for it.
-BARE_PYTHON = [sys.executable, "-I", "-S"]
+BARE_PYTHON = [sys.executable, "-P", "-S"]
 
 
 @pytest.fixture

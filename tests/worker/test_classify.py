@@ -93,3 +93,26 @@ def test_its_own_words_count_most(said: Outcome, code: int, reason: ExitReason, 
 )  # fmt: skip
 def test_traceback_of(lines: list[str], kept: list[str]) -> None:
     assert traceback_of(lines) == kept
+
+
+DUMP = "Current thread 0x00007f3a (most recent call first):"
+IN_LOADER = '  File "/lib/finetune/data.py", line 7 in read'
+IN_STEP = '  File "/lib/finetune/step.py", line 9 in step'
+IN_COLLECTIVE = '  File "/lib/torch/distributed/distributed_c10d.py", line 2932 in all_reduce'
+
+
+@pytest.mark.parametrize(
+    ("lines", "waits"),
+    [
+        ([], False),
+        (["Fatal Python error: Aborted", DUMP, IN_COLLECTIVE, IN_STEP], True),
+        (["Fatal Python error: Aborted", DUMP, IN_LOADER, IN_STEP], False),
+        (["Thread 0x1 (most recent call first):", IN_COLLECTIVE, DUMP, IN_LOADER], False),
+        ([IN_COLLECTIVE], False),
+        ([DUMP, *[IN_LOADER] * 4, IN_COLLECTIVE], False),
+    ],
+)
+def test_a_rank_that_waits_for_others_is_not_the_cause(lines: list[str], waits: bool) -> None:
+    report = classify(Ended(-6, None, lines), dataclasses.replace(HERE, hung_seconds=9.0))
+    assert report.outcome.reason is ExitReason.COLLECTIVE_TIMEOUT
+    assert report.secondary is waits

@@ -22,17 +22,17 @@ from finetune_trainer.worker.process import tail
 @pytest.mark.parametrize(
     ("signs", "now", "stalled"),
     [
-        ([], 1000.0, None),
-        ([(0, 1, 0.0)], 10.0, None),
-        ([(0, 1, 0.0)], 10.1, 0),
-        ([(0, 1, 0.0), (0, 1, 9.0)], 10.1, 0),
-        ([(0, 1, 0.0), (0, 2, 9.0)], 10.1, None),
-        ([(0, 2, 0.0), (0, 1, 9.0)], 10.1, None),
-        ([(0, 1, 3.0), (1, 1, 2.0)], 20.0, 1),
-        ([(0, 1, 0.0), (0, "ended", 0.0)], 20.0, None),
+        ([], 1000.0, []),
+        ([(0, 1, 0.0)], 10.0, []),
+        ([(0, 1, 0.0)], 10.1, [0]),
+        ([(0, 1, 0.0), (0, 1, 9.0)], 10.1, [0]),
+        ([(0, 1, 0.0), (0, 2, 9.0)], 10.1, []),
+        ([(0, 2, 0.0), (0, 1, 9.0)], 10.1, []),
+        ([(0, 1, 3.0), (1, 1, 2.0), (2, 1, 19.0)], 20.0, [1, 0]),
+        ([(0, 1, 0.0), (0, "ended", 0.0)], 20.0, []),
     ],
 )
-def test_hang_watch(signs: list[tuple[int, object, float]], now: float, stalled: int | None) -> None:
+def test_hang_watch(signs: list[tuple[int, object, float]], now: float, stalled: list[int]) -> None:
     watch = HangWatch(10.0)
     for rank, mark, at in signs:
         if mark == "ended":

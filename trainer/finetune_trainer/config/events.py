@@ -10,7 +10,8 @@ from finetune_trainer.config.outcomes import ExitReason
 
 
 class _Event(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    # A gradient norm can be infinite under FP16; JSON has no word for that, and readers take the string.
+    model_config = ConfigDict(extra="ignore", frozen=True, ser_json_inf_nan="strings")
 
     worker: int = 0
     """Index of the worker (pod) that says it; the agent fills it in."""

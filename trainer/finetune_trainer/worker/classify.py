@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from finetune_trainer.worker.symptoms import find
 from finetune_trainer.worker.termination import shorten
 
 _TRACEBACK_LINES = 30
+_DUMP_START = "(most recent call first):"
+_INNERMOST_FRAMES = 4
+_COLLECTIVE = re.compile(r"distributed_c10d\.py|deepspeed/comm/")
 _TRACEBACK_START = ("Traceback (most recent call last)", "Fatal Python error")
 
 
@@ -49,6 +53,7 @@ def classify(ended: Ended, at: Circumstances) -> Report:
             "its traceback shows where it stood still; retry.hangSeconds is the bound",
             at,
             traceback,
+            secondary=waits_for_others(traceback),
         )
     if ended.outcome is not None:
         return _own_words(ended.outcome, at, traceback)
@@ -130,6 +135,13 @@ def traceback_of(lines: list[str]) -> list[str]:
     """The last traceback in a log, or just its last lines where there is none."""
     starts = [number for number, line in enumerate(lines) if line.lstrip().startswith(_TRACEBACK_START)]
     return lines[starts[-1] if starts else 0 :][-_TRACEBACK_LINES:]
+
+
+def waits_for_others(traceback: list[str]) -> bool:
+    """Whether a dumped stack stands in a collective: then it is another rank that does not come."""
+    starts = [number for number, line in enumerate(traceback) if _DUMP_START in line]
+    innermost = traceback[starts[-1] + 1 :][:_INNERMOST_FRAMES] if starts else []
+    return any(_COLLECTIVE.search(line) for line in innermost)
 
 
 def _signal_name(number: int) -> str:

@@ -87,13 +87,14 @@ class RankWatch:
 
     async def _end_the_hung(self) -> None:
         loop = asyncio.get_running_loop()
-        while (rank := self._ranks.stalled(loop.time())) is None:  # noqa: ASYNC110 - files are polled
+        while not (stalled := self._ranks.stalled(loop.time())):  # noqa: ASYNC110 - files are polled
             await asyncio.sleep(_POLL_SECONDS)
-        self._hung.add(rank)
-        self._ranks.abort(rank)
-        # Its end is then reported with its stack. A process that is stuck in the kernel does not end at all.
+        self._hung.update(stalled)
+        for rank in stalled:
+            self._ranks.abort(rank)
+        # Their ends are then reported with their stacks. A process stuck in the kernel does not end at all.
         await asyncio.sleep(_ABORT_SECONDS)
-        self._channel.report(classify(Ended(-signal.SIGABRT, None, []), self._circumstances(rank)))
+        self._channel.report(classify(Ended(-signal.SIGABRT, None, []), self._circumstances(stalled[0])))
 
     def _circumstances(self, rank: int) -> Circumstances:
         return Circumstances(

@@ -35,7 +35,7 @@ class HangWatch:
         """The rank needs no watching any more."""
         self._signs.pop(rank, None)
 
-    def stalled(self, now: float) -> int | None:
-        """The rank that stands still the longest of those beyond the limit; None while all move."""
+    def stalled(self, now: float) -> list[int]:
+        """The ranks that stand still beyond the limit, the one that does so for longest first."""
         late = [(at, rank) for rank, (_, at) in self._signs.items() if now - at > self._limit_seconds]
-        return min(late)[1] if late else None
+        return [rank for _, rank in sorted(late)]

@@ -22,7 +22,7 @@ from finetune_trainer.config import (
 class Progress(BaseModel):
     """The newest event of each kind, and a few counts."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
     name: str
     namespace: str

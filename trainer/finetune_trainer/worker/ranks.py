@@ -92,8 +92,8 @@ class Ranks:
         """End a rank in the way that leaves the stacks of its threads in its log."""
         self._processes[rank].signal(signal.SIGABRT)
 
-    def stalled(self, now: float) -> int | None:
-        """The rank that has not made progress for longer than `retry.hang_seconds`.
+    def stalled(self, now: float) -> list[int]:
+        """The ranks that have not made progress for longer than `retry.hang_seconds`.
 
         Args:
             now: seconds of a steady clock.
