@@ -31,3 +31,7 @@ class Layout:
     def adapter(self, attempt: int) -> str:
         """The published adapter of one attempt: immutable, so that a late attempt cannot mix into it."""
         return f"{self.uid}/attempt-{attempt}/adapter"
+
+    def merged(self, attempt: int) -> str:
+        """The base model with that adapter merged in, where the job asks for it."""
+        return f"{self.uid}/attempt-{attempt}/merged"
