@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def main() -> int:
     """Run the command line of this process; the entry point of the `finetune` script."""
-    from finetune_operator.cli.main import dispatch
+    from finetune_operator.cli.commands import dispatch
 
     return dispatch()

@@ -114,7 +114,7 @@ def _near(path: Path, error: OSError) -> str:
 
     if not isinstance(error, FileNotFoundError) or not path.parent.is_dir():
         return ""
-    near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1, cutoff=0.8)
     return f"; did you mean {path.parent / near[0]}?" if near else ""
 
 
