@@ -1,0 +1,1 @@
+"""Rows in, token arrays and a verdict out. No torch in here."""

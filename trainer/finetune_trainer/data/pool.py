@@ -1,0 +1,138 @@
+"""Work on all cores, in order, with a bounded number of blocks under way."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+from finetune_trainer.config import ExitReason, RunError
+from finetune_trainer.data.formats import Format
+from finetune_trainer.data.readers import Block
+from finetune_trainer.data.work import Plan, Result, Worker
+
+MOST = 32
+"""Processes at most: beyond these, cutting files into blocks is what takes the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A block with what is known about its file; `file` is its place in the list of files."""
+
+    block: Block
+    file: int
+    name: str
+    form: Format
+    array: bool
+    """The block's numbers rest on the syntax of the blocks before it."""
+    encode: bool
+    """Not only look for faults."""
+
+
+def cores() -> int:
+    """Cores that this process may use: its affinity and the control group's quota (cgroup v2)."""
+    available = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        if quota != "max":
+            available = min(available, max(1, int(quota) // int(period)))
+    return min(available, MOST)
+
+
+_worker: Worker | None = None
+
+
+def _start(plan: Plan) -> None:
+    global _worker
+    # Ctrl-C reaches the whole group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _worker = Worker(plan)
+
+
+def _process(task: Task, previews: int) -> Result:
+    assert _worker is not None
+    return _worker.process(task.block, task.name, task.form, previews=previews, encode=task.encode)
+
+
+class Pool:
+    """Processes blocks: the first one here, so that small data needs no processes, the rest in a pool.
+
+    Args:
+        plan: what to do.
+        worker: does it in this process.
+        previews: rows to preview, over all blocks.
+        processes: how many; one means this one.
+    """
+
+    def __init__(self, plan: Plan, worker: Worker, previews: int, processes: int) -> None:
+        self._plan = plan
+        self._local = worker
+        self._previews = previews
+        self._processes = processes
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
+        """Yield each task with its result, in order.
+
+        Raises:
+            RunError: OutOfMemory, a process was killed.
+        """
+        waiting = iter(tasks)
+        local = waiting if self._processes == 1 else _first(waiting)
+        for task in local:
+            result = self._local.process(
+                task.block, task.name, task.form, previews=self._previews, encode=task.encode
+            )
+            self._previews = max(0, self._previews - len(result.previews))
+            yield task, result
+        following = next(waiting, None)
+        if following is not None:
+            yield from self._spread(following, waiting)
+
+    def _spread(self, first: Task, rest: Iterator[Task]) -> Iterator[tuple[Task, Result]]:
+        executor = ProcessPoolExecutor(
+            self._processes,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start,
+            initargs=(self._plan,),
+        )
+        running: collections.deque[tuple[Task, Future[Result]]] = collections.deque()
+        try:
+            running.append((first, executor.submit(_process, first, self._previews)))
+            for task in rest:
+                running.append((task, executor.submit(_process, task, self._previews)))
+                if len(running) > 2 * self._processes:
+                    yield self._finished(*running.popleft())
+            while running:
+                yield self._finished(*running.popleft())
+        except BrokenProcessPool:
+            raise RunError(
+                ExitReason.OUT_OF_MEMORY,
+                "a process that prepares data was killed, most likely for want of memory",
+                "give the prepare stage more memory",
+            ) from None
+        finally:
+            # Not waited for: on a signal the stage has to be gone in a moment.
+            for process in list((executor._processes or {}).values()):
+                process.terminate()
+            executor.shutdown(wait=True, cancel_futures=True)
+
+    def _finished(self, task: Task, future: Future[Result]) -> tuple[Task, Result]:
+        result = future.result()
+        result.previews = result.previews[: self._previews]
+        self._previews -= len(result.previews)
+        return task, result
+
+
+def _first(tasks: Iterator[Task]) -> Iterator[Task]:
+    task = next(tasks, None)
+    if task is not None:
+        yield task
