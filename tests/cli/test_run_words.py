@@ -93,6 +93,7 @@ def test_duration(seconds: float, text: str) -> None:
             "data: 9 rows; 8 tokens, 61% of them trained; 1 dropped; 2 truncated; prepared by an earlier run",
         ),
         (Warned(message="careful", hint="do this"), "warning: careful (do this)"),
+        (Warned(message="red\x1b[31m\nalert\x07"), "warning: red\ufffd[31m alert\ufffd"),
         (ARTIFACT, ""),
     ],
 )
@@ -105,13 +106,14 @@ def test_success_in_full() -> None:
     for event in (
         Checkpoint(step=160),
         Sample(prompt="x" * 100, expected="e", before="b", after="a"),
-        Sample(prompt="what's\nup?", expected="e", before="b", after="a"),
+        Sample(prompt="what's\nup?", expected="e", before="\x1b]0;b", after="a"),
         ARTIFACT.model_copy(update={"test_loss_before": 4.0, "test_loss_after": 0.5}),
     ):
         findings.note(event)
     lines = success(findings)
     assert lines[0] == "test loss   4.000 before, 0.500 after (8.0 times lower)"
     assert lines[1] == "held out    2 questions that were not trained"
+    assert "  before    \ufffd]0;b" in lines
     assert lines[-3:] == [
         "checkpoint  step 160",
         "adapter     /out/my bot/adapter (4.7 MB)",
@@ -144,7 +146,7 @@ def test_place(uri: str, text: str) -> None:
 
 def test_failure() -> None:
     outcome = Outcome(reason=ExitReason.OUT_OF_MEMORY, message="full", hint="less", traceback=["one", "two"])
-    brief = failure(outcome, Path("/logs"), verbose=False)
+    brief = failure(outcome, Path("/logs"))
     assert brief == [
         "finetune run: OutOfMemory: full",
         "  hint: less",
@@ -152,7 +154,17 @@ def test_failure() -> None:
     ]
     assert failure(outcome, Path("/logs"), verbose=True)[2:] == ["  | one", "  | two", "  logs: /logs"]
     bare = Outcome(reason=ExitReason.PREFLIGHT_FAILED, message="no")
-    assert failure(bare, None, verbose=False) == ["finetune run: PreflightFailed: no"]
+    assert failure(bare, None) == ["finetune run: PreflightFailed: no"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "goes_on"), [(ExitReason.INTERNAL, True), (ExitReason.OUT_OF_MEMORY, False)]
+)
+def test_a_failure_that_may_not_come_again_can_be_continued(reason: ExitReason, goes_on: bool) -> None:
+    lines = failure(
+        Outcome(reason=reason, message="gone"), Path("/logs"), Findings(checkpoint=Checkpoint(step=10))
+    )
+    assert ("  next: the same command continues from step 10" in lines) is goes_on
 
 
 @pytest.mark.parametrize(
@@ -186,6 +198,7 @@ def test_a_pipe_gets_plain_lines() -> None:
     assert isinstance(display, Plain)
     display.event(STEP)
     display.event(ARTIFACT)
+    display.event(Stage(name="load", worker=1))
     assert out.getvalue() == line(STEP) + "\n"
 
 
@@ -199,7 +212,7 @@ def test_a_terminal_keeps_what_matters_unbroken() -> None:
     display.event(ARTIFACT)
     display.close()
     text = out.getvalue()
-    assert "warning: " + "careful " * 10 in text
+    assert "warning: " + " ".join(["careful"] * 10) in text
     assert "test loss 1.500 at step 40 (900 tokens)" in text
     assert "step 40/160" not in text
 

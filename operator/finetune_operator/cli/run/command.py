@@ -65,7 +65,7 @@ def main(argv: list[str], programs: Programs | None = None) -> int:
             message=f"cannot work in {state_folder()}: {error.strerror or error}",
             hint="free some space there, or set FINETUNE_STATE to another folder",
         )
-    _tell_failure(outcome, options, logs=None)
+    _tell(outcome, failure(outcome, None), options, to=sys.stderr)
     return outcome.reason.exit_code
 
 
@@ -123,7 +123,8 @@ def _attempt(
     elif is_stop(outcome):
         _tell(outcome, stopped(outcome, findings), options, to=sys.stderr)
     else:
-        _tell_failure(outcome, options, logs=work)
+        lines = failure(outcome, work, findings, verbose=options.verbose)
+        _tell(outcome, lines, options, to=sys.stderr)
     return outcome.reason.exit_code
 
 
@@ -175,10 +176,6 @@ def _tell_finished(config: RunConfig, found: Survey, options: argparse.Namespace
         *adapter(found.published_uri, found.published_bytes),
     ]
     _tell(outcome, lines, options)
-
-
-def _tell_failure(outcome: Outcome, options: argparse.Namespace, logs: Path | None) -> None:
-    _tell(outcome, failure(outcome, logs, verbose=options.verbose), options, to=sys.stderr)
 
 
 def _tell(outcome: Outcome, lines: list[str], options: argparse.Namespace, to: TextIO | None = None) -> None:

@@ -35,7 +35,8 @@ class Plain(Display):
 
     def event(self, event: Event) -> None:
         """Print the event's line, at once: whoever reads the pipe wants to follow."""
-        if text := line(event):
+        text = line(event)
+        if text and not _is_repetition(event):
             self.note(text)
 
     def note(self, text: str) -> None:
@@ -76,10 +77,11 @@ class Live(Display):
 
     def event(self, event: Event) -> None:
         """Move the bar, or keep the event's line."""
+        if _is_repetition(event):
+            return
         match event:
             case Stage():
-                text = f"{event.name}: {event.message}" if event.message else event.name
-                self._progress.update(self._task, description=text, total=None, numbers="")
+                self._progress.update(self._task, description=line(event), total=None, numbers="")
             case Step():
                 self._progress.update(
                     self._task,
@@ -103,6 +105,11 @@ class Live(Display):
     def close(self) -> None:
         """Take the bar away."""
         self._progress.stop()
+
+
+def _is_repetition(event: Event) -> bool:
+    """Whether worker 0 says the same: all workers go through the same stages."""
+    return isinstance(event, Stage) and event.worker > 0
 
 
 def choose(out: TextIO, notes: TextIO, *, json: bool) -> Display:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from finetune_operator.cli.run.words import size
+from finetune_operator.cli.run.words import clean, size
 from finetune_trainer.config import Artifact, Checkpoint, Event, ExitReason, Outcome, Sample
 
 _QUESTION = "your question"
@@ -53,10 +53,10 @@ def success(findings: Findings) -> list[str]:
         lines += [_labelled("held out", f"{len(findings.samples)} questions that were not trained"), ""]
     for sample in findings.samples:
         lines += [
-            f"  question  {_one_line(sample.prompt)}",
-            f"  expected  {_one_line(sample.expected)}",
-            f"  before    {_one_line(sample.before)}",
-            f"  after     {_one_line(sample.after)}",
+            f"  question  {clean(sample.prompt)}",
+            f"  expected  {clean(sample.expected)}",
+            f"  before    {clean(sample.before)}",
+            f"  after     {clean(sample.after)}",
             "",
         ]
     if findings.checkpoint is not None:
@@ -81,19 +81,24 @@ def adapter(uri: str, count: int, question: str = _QUESTION) -> list[str]:
     ]
 
 
-def failure(outcome: Outcome, logs: Path | None, *, verbose: bool) -> list[str]:
+def failure(
+    outcome: Outcome, logs: Path | None, findings: Findings | None = None, *, verbose: bool = False
+) -> list[str]:
     """The lines that end a run which failed.
 
     Args:
         outcome: the root cause.
         logs: where the logs lie; None before there are any.
+        findings: what was reached before.
         verbose: whether to show the failing process's traceback.
     """
-    lines = [f"finetune run: {outcome.reason}: {outcome.message}"]
+    lines = [f"finetune run: {outcome.reason}: {clean(outcome.message)}"]
     if outcome.hint:
-        lines.append(f"  hint: {outcome.hint}")
+        lines.append(f"  hint: {clean(outcome.hint)}")
     if verbose:
         lines += [f"  | {line}" for line in outcome.traceback]
+    if outcome.reason.retry and findings is not None and findings.checkpoint is not None:
+        lines.append(f"  next: the same command continues from step {findings.checkpoint.step}")
     if logs is not None:
         more = " (-v shows the traceback)" if outcome.traceback and not verbose else ""
         lines.append(f"  logs: {logs}{more}")
@@ -122,11 +127,7 @@ def _factor(before: float, after: float) -> str:
     return f" ({before / after:.1f} times lower)" if 0 < after < before else ""
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _question(samples: list[Sample]) -> str:
     """A question that the model learned to answer, if one is fit for a command line."""
-    questions = (_one_line(sample.prompt) for sample in samples)
+    questions = (clean(sample.prompt) for sample in samples)
     return next((question for question in questions if 0 < len(question) <= _QUESTION_LENGTH), _QUESTION)

@@ -37,8 +37,20 @@ def numbers(step: Step) -> str:
     )
 
 
+def clean(text: str) -> str:
+    """Text of a model, a file or a library on one line, without what could steer a terminal."""
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for character in " ".join(text.split())
+    )
+
+
 def line(event: Event) -> str:
     """An event as one line; empty for those that are told at the end of a run."""
+    return clean(_line(event)) if isinstance(event, Stage | Warned) else _line(event)
+
+
+def _line(event: Event) -> str:
     match event:
         case Stage():
             return f"{event.name}: {event.message}" if event.message else event.name
