@@ -16,6 +16,13 @@ from finetune_trainer.storage.uri import Location
 Result = TypeVar("Result")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds
+_CAUSES = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted",
+    "Connection refused": "the connection was refused",
+    "Name or service not known": "its name cannot be resolved",
+    "name resolution": "its name cannot be resolved",
+    "timed out": "it did not answer in time",
+}
 
 
 @dataclass(frozen=True)
@@ -92,10 +99,13 @@ def gated(uri: str, purpose: Purpose) -> RunError:
     )
 
 
-def hub_unavailable(uri: str, endpoint: str, cause: str) -> RunError:
+def hub_unavailable(uri: str, endpoint: str, error: BaseException, status: int = 0) -> RunError:
     """The hub did not answer, or not usefully, for as long as the caller was patient."""
-    return RunError(
-        ExitReason.STORAGE_UNAVAILABLE,
-        f"the hub at {endpoint} is unavailable for {uri}: {cause}",
-        "check the network and the endpoint, or try again later",
-    )
+    text = str(error)
+    cause = next((words for sign, words in _CAUSES.items() if sign in text), type(error).__name__)
+    message = f"the hub at {endpoint} is unavailable for {uri}: {f'HTTP {status}' if status else cause}"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        hint = "set SSL_CERT_FILE and REQUESTS_CA_BUNDLE to the PEM file of the authority that signed it"
+        return RunError(ExitReason.STORAGE_DENIED, message, hint)
+    hint = "check the network and the endpoint, or try again later"
+    return RunError(ExitReason.STORAGE_UNAVAILABLE, message, hint)

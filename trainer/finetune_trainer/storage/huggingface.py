@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import httpx2
 from huggingface_hub import HfApi, RepoFile, constants, errors
+from huggingface_hub.utils import disable_progress_bars
 
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage.credentials import Credentials
@@ -39,6 +41,8 @@ class HuggingFaceSource(Source):
         # Without a token the client takes the one of `hf auth login`, as people expect on their own machine.
         self._api = HfApi(endpoint=self._endpoint, token=keys.get("HF_TOKEN"))
         self._patience = patience
+        if not sys.stderr.isatty():
+            disable_progress_bars()
         self._commit: str | None = None
         self._paths: dict[str, str] = {}
 
@@ -131,7 +135,7 @@ class HuggingFaceSource(Source):
             )
         if isinstance(error, OSError) and error.errno is not None:
             return local_error(error, folder, "write")
-        return hub_unavailable(uri, self._endpoint, f"HTTP {status}" if status else type(error).__name__)
+        return hub_unavailable(uri, self._endpoint, error, status)
 
 
 def _root(error: BaseException) -> BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -55,6 +56,7 @@ class ModelScopeSource(Source):
         self._endpoint = str(config.endpoint)
         self._patience = patience
         self._paths: dict[str, str] = {}
+        logging.getLogger("modelscope_hub").setLevel(logging.WARNING)
 
     def open(self, path: str) -> BinaryIO:
         """Download the file into the cache, resumed and checked by the client, and open it there."""
@@ -126,7 +128,7 @@ class ModelScopeSource(Source):
             return no_repository(f"{uri} at revision `{self._repository.revision}`", purpose)
         if isinstance(error, OSError) and error.errno is not None:
             return local_error(error, folder, "write")
-        return hub_unavailable(uri, self._endpoint, type(error).__name__)
+        return hub_unavailable(uri, self._endpoint, error, getattr(error, "status_code", None) or 0)
 
 
 def _root(error: BaseException) -> BaseException:
