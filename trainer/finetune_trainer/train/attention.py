@@ -15,6 +15,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from finetune_trainer.train.arithmetic import widens
+
 PACKED = "finetune_packed"
 """The name to load a model with: `attn_implementation=PACKED`."""
 
@@ -66,6 +68,9 @@ def packed_attention(
     if groups > 1:
         key = key.repeat_interleave(groups, dim=1)
         value = value.repeat_interleave(groups, dim=1)
+    dtype = query.dtype
+    if widens(query):
+        query, key, value = query.float(), key.float(), value.float()
     bounds = cu_seq_lens_q.tolist()
     lengths = [last - first for first, last in itertools.pairwise(bounds)]
     parts = [
@@ -82,7 +87,7 @@ def packed_attention(
             query.split(lengths, dim=2), key.split(lengths, dim=2), value.split(lengths, dim=2), strict=True
         )
     ]
-    return torch.cat(parts, dim=2).transpose(1, 2), None
+    return torch.cat(parts, dim=2).transpose(1, 2).to(dtype), None
 
 
 def _window(tokens: int, sliding_window: int | None, device: torch.device) -> torch.Tensor | None:

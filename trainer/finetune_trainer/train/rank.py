@@ -10,13 +10,14 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from finetune_trainer.config import ExitReason, Layout, RunConfig, RunError, Stage, Warned
-from finetune_trainer.data import Examples
+from finetune_trainer.data.arrays import Examples
 from finetune_trainer.storage import Output, cache_folder, open_output, open_source
 from finetune_trainer.train import zero
 from finetune_trainer.train.batches import schedule
 from finetune_trainer.train.checkpoint import Checkpoints, Progress
 from finetune_trainer.train.emit import Emitter
 from finetune_trainer.train.engine import Engine
+from finetune_trainer.train.fused import fuse
 from finetune_trainer.train.load import DTYPES, Base, load_base, padding_token, use_padding
 from finetune_trainer.train.loop import Loop, Splits
 from finetune_trainer.train.lora import wrap
@@ -39,11 +40,13 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
     _say(emit, world, "load", f"{run.model.uri} in {run.training.precision}")
     folder = _fetch_model(run, world)
     prepared, digest = _fetch_prepared(run, output, work, world)
-    splits = Splits(*(Examples.open(prepared / name) for name in ("train", "validation", "test")))
+    splits = Splits(*(Examples(prepared / name) for name in ("train", "validation", "test")))
 
     base = load_base(run, folder, world, configuration)
     base = _settle_packing(base, run, splits, emit, world)
     adapted = wrap(base.model, run.adapter, seed=run.training.seed)
+    if zero.stage_of(run) < 3:
+        fuse(adapted)
     objective = Objective(adapted, base.model, frozen_head=_head_is_frozen(base) and zero.stage_of(run) < 3)
     engine = Engine(objective, configuration, run.training.weight_decay)
     shape = Shape.of(run, packs=base.packs, padding=padding_token(base.model))
@@ -166,7 +169,7 @@ def _leave(
     save_file(
         {name: value.contiguous() for name, value in tensors.items()}, folder / "adapter_model.safetensors"
     )
-    adapted.peft_config["default"].save_pretrained(folder)
+    adapted.peft_config["default"].save_pretrained(str(folder))
     last = next((line for line in reversed(progress.log) if line["event"] == "step"), None)
     facts = {
         "step": progress.step,
