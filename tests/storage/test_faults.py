@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from finetune_trainer.config import ExitReason, RunError
+from finetune_trainer.storage import Output, open_output, open_source
+from finetune_trainer.storage.bucket import CHUNK
 from tests.fixtures.faults import Fault, FaultyProxy, faulty_proxy
 from tests.fixtures.folders import fill, tree
 from tests.fixtures.processes import free_ports
 from tests.fixtures.rclone import rclone
 from tests.fixtures.seaweedfs import S3Server
-
-from finetune_trainer.config import ExitReason, RunError
-from finetune_trainer.storage import Output, open_output, open_source
-from finetune_trainer.storage.bucket import CHUNK
 
 pytestmark = pytest.mark.slow
 

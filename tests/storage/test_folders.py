@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.fixtures.folders import fill, tree
 
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage import FileEntry, Output, Source, open_output, open_source
+from tests.fixtures.folders import fill, tree
 
 
 def read(source: Source, path: str) -> bytes:

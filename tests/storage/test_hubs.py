@@ -5,17 +5,18 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from tests.fixtures.certificates import create_certificates
-from tests.fixtures.folders import tree
-from tests.fixtures.hubs import Hub, Repository, hub_server
 
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage import Purpose, Source, cache_folder, open_source
 from finetune_trainer.storage.hubs import Repository as HubRepository
 from finetune_trainer.storage.hubs import repeated
 from finetune_trainer.storage.uri import Location
+from tests.fixtures.certificates import create_certificates
+from tests.fixtures.folders import tree
+from tests.fixtures.hubs import Hub, Repository, hub_server
 
 MODEL = {"config.json": b"{}", "model.safetensors": b"w" * 50_000, "onnx/model.onnx": b"o" * 2000}
+ROWS = {"train/a.jsonl": b"1\n", "train/b.jsonl": b"x" * 3000}
 HUBS = ["hf", "modelscope"]
 
 
@@ -24,10 +25,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with hub_server() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         monkeypatch.setenv("MODELSCOPE_ENDPOINT", hub.endpoint)
-        # The client reads these once, at its import: nothing may go to the real hub or use a real login.
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
+        # Neither a login of this machine, nor the list of agents that the client asks the real hub for.
         monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "/nowhere/token")
-        monkeypatch.setattr("huggingface_hub.constants.AGENT_HARNESSES_PATH", "/nowhere/agents.json")
+        monkeypatch.setattr("huggingface_hub.utils._detect_agent._registry", {"harnesses": {}})
         hub.repositories["models/org/name"] = Repository(dict(MODEL))
         hub.repositories["datasets/org/rows"] = Repository(
             {"train/a.jsonl": b"1\n", "train/b.jsonl": b"x" * 3000}
@@ -130,7 +130,7 @@ class TestBothHubs:
                 assert file.read() == b"1\n"
             assert Path(file.name).is_relative_to(cache_folder())
             assert "a.jsonl" in tree(source.fetch(cache_folder()))
-        with pytest.raises(RunError, match="holds no file `c.jsonl`"):
+        with pytest.raises(RunError, match=r"holds no file `c\.jsonl`"):
             folder.open("c.jsonl")
 
     @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.fixtures.folders import fill, tree
-from tests.fixtures.seaweedfs import S3Server
 
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage import FileEntry, Output, open_output, open_source
 from finetune_trainer.storage.bucket import CHUNK
+from tests.fixtures.folders import fill, tree
+from tests.fixtures.seaweedfs import S3Server
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from typing import BinaryIO, TypeVar
 
 import httpx2
 from huggingface_hub import HfApi, RepoFile, constants, errors
-from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage.credentials import Credentials
@@ -130,8 +130,9 @@ class HuggingFaceSource(Source):
         if status == 404 or isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
             return no_repository(uri, purpose)
         if isinstance(error, errors.OfflineModeIsEnabled | errors.LocalEntryNotFoundError):
-            return hub_unavailable(
-                uri, self._endpoint, "it is offline, and the local cache does not hold all of it"
+            hint = "the local cache does not hold all of it: fetch it once with the hub in reach"
+            return RunError(
+                ExitReason.STORAGE_UNAVAILABLE, f"{uri}: the hub is offline or out of reach", hint
             )
         if isinstance(error, OSError) and error.errno is not None:
             return local_error(error, folder, "write")
