@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from finetune_trainer.data import turns
@@ -15,31 +14,24 @@ from finetune_trainer.data.records import Record, type_name
 Format = Literal["Alpaca", "ShareGPT", "Messages", "PromptCompletion", "Text"]
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """How a row is put into words where the format leaves a choice."""
-
-    system_prompt: str = ""
-    """For conversations that have no system message of their own."""
-    before_input: str = "\n"
-    """Between Alpaca's `instruction` and its `input`."""
-
-
-def read_row(record: Record, form: Format, wording: Wording) -> Row:
+def read_row(record: Record, form: Format, before_input: str = "\n") -> Row:
     """Turn a record into a row.
+
+    Args:
+        record: the columns.
+        form: what they mean.
+        before_input: what stands between Alpaca's `instruction` and `input`.
 
     Raises:
         RowFault: a column is missing or of the wrong type.
         SkippedRow: there is nothing to learn in it.
     """
-    row = _READERS[form](record, wording)
-    if isinstance(row, Conversation) and wording.system_prompt and row.messages[0]["role"] != "system":
-        row.messages.insert(0, {"role": "system", "content": wording.system_prompt})
-        return Conversation(row.messages, row.tools, frozenset(place + 1 for place in row.muted))
-    return row
+    if form == "Alpaca":
+        return _alpaca(record, before_input)
+    return _READERS[form](record)
 
 
-def _alpaca(record: Record, wording: Wording) -> Conversation:
+def _alpaca(record: Record, before_input: str) -> Conversation:
     if "instruction" not in record:
         raise RowFault(f"the column instruction is missing; the row has {names(record)}")
     instruction = text(record["instruction"], "instruction")
@@ -53,7 +45,7 @@ def _alpaca(record: Record, wording: Wording) -> Conversation:
     if not instruction.strip():
         question = context
     else:
-        question = instruction + (wording.before_input + context if context.strip() else "")
+        question = instruction + (before_input + context if context.strip() else "")
     messages += [{"role": "user", "content": question}, {"role": "assistant", "content": output}]
     return Conversation(messages)
 
@@ -74,21 +66,20 @@ def _history(value: object) -> list[Message]:
     return messages
 
 
-def _prompt_completion(record: Record, _: Wording) -> Passage:
+def _prompt_completion(record: Record) -> Passage:
     name = next((key for key in ("completion", "response") if key in record), "completion")
     if "prompt" not in record:
         raise RowFault(f"the column prompt is missing; the row has {names(record)}")
     return Passage(text(record["prompt"], "prompt"), answer(record, name))
 
 
-def _text(record: Record, _: Wording) -> Passage:
+def _text(record: Record) -> Passage:
     return Passage("", answer(record, "text"))
 
 
-_READERS: dict[Format, Callable[[Record, Wording], Row]] = {
-    "Alpaca": _alpaca,
-    "ShareGPT": lambda record, _: turns.sharegpt(record),
-    "Messages": lambda record, _: turns.messages(record),
+_READERS: dict[Format, Callable[[Record], Row]] = {
+    "ShareGPT": turns.sharegpt,
+    "Messages": turns.messages,
     "PromptCompletion": _prompt_completion,
     "Text": _text,
 }

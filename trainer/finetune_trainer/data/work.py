@@ -15,7 +15,7 @@ from tokenizers import Encoding
 
 from finetune_trainer.config import Dataset
 from finetune_trainer.data import fit, literal
-from finetune_trainer.data.chat_template import tojson
+from finetune_trainer.data.chat_template import ChatTemplate, tojson
 from finetune_trainer.data.conversation import Conversation, Message, Passage, Row
 from finetune_trainer.data.encode import (
     Example,
@@ -26,8 +26,8 @@ from finetune_trainer.data.encode import (
     segments,
 )
 from finetune_trainer.data.faults import Fault, RowFault, Skipped, SkippedRow
-from finetune_trainer.data.formats import Format, Wording, read_row
-from finetune_trainer.data.masks import Rendered, render
+from finetune_trainer.data.formats import Format, read_row
+from finetune_trainer.data.masks import Rendered, Renderer
 from finetune_trainer.data.preview import Preview, decoded
 from finetune_trainer.data.readers import Block
 from finetune_trainer.data.records import parse
@@ -80,6 +80,8 @@ class _Pending:
     ordinal: int
     number: int
     row: Row
+    turns: int = 0
+    """Messages as the data has them; 0 for text without turns."""
     rendered: list[Rendered] = field(default_factory=list)
     guard: str | None = None
 
@@ -95,8 +97,7 @@ class Worker:
         self._dataset = plan.dataset
         self.tokeniser = Tokeniser(plan.files)
         self.template = resolve(plan.dataset.template, self.tokeniser, plan.now)
-        self._specials = tuple(self.tokeniser.specials)
-        self._wording = Wording(plan.dataset.system_prompt, self.template.before_input)
+        self._renderers: dict[ChatTemplate, tuple[Renderer, Renderer]] = {}
         self._bound = plan.dataset.max_length * self.tokeniser.longest
 
     def process(self, block: Block, file: str, form: Format, *, previews: int, encode: bool) -> Result:
@@ -116,7 +117,7 @@ class Worker:
             result.records += 1
             try:
                 record = raw if isinstance(raw, dict) else parse(raw)
-                row = fit.bound(read_row(record, form, self._wording), self._bound)
+                row = fit.bound(read_row(record, form, self.template.before_input), self._bound)
                 pending.append(self._render(_Pending(ordinal, number, row), result))
             except RowFault as fault:
                 result.faults.append(Fault(file, number, fault.reason))
@@ -133,8 +134,8 @@ class Worker:
             text = row.completion
         else:
             result.tally["conversations"] += 1
-            result.tally["system prompts"] += row.messages[0]["role"] == "system"
-            row = self._adapt(row, result)
+            item.turns = len(row.messages)
+            row = self._adapt(self._prompted(row, result), result)
             text = "".join([message["content"] for message in row.messages])
             for marker in self.template.unknown_markers:
                 if marker in text:
@@ -145,16 +146,33 @@ class Worker:
             if literal.spelled(row, self.tokeniser):
                 row, item.guard = literal.guard(row, self.tokeniser)
                 result.tally["spelled"] += 1
-            item.rendered = self._written(row)
+            item.rendered = self._renderer(row).render(row)
             item.row = row
             result.tally["unended"] += not item.rendered[0].ends
             result.tally["foreign prompts"] += item.rendered[0].foreign_prompt
         result.scripts.update(scripts(text))
         return item
 
-    def _written(self, row: Conversation) -> list[Rendered]:
+    def _renderer(self, row: Conversation, *, last: bool = False) -> Renderer:
+        """The renderer for a conversation by the job's loss, or for its last reply only."""
         chat = self.template.for_tools(row.tools is not None)
-        return render(row, chat, self._specials, self._dataset.loss)
+        if chat not in self._renderers:
+            specials = tuple(self.tokeniser.specials)
+            self._renderers[chat] = (
+                Renderer(chat, specials, self._dataset.loss),
+                Renderer(chat, specials, "LastTurn"),
+            )
+        return self._renderers[chat][last]
+
+    def _prompted(self, row: Conversation, result: Result) -> Conversation:
+        """Put the job's system prompt before conversations that have none."""
+        prompt = self._dataset.system_prompt
+        own = row.messages[0]["role"] == "system"
+        result.tally["system prompts"] += own or bool(prompt)
+        if own or not prompt:
+            return row
+        muted = frozenset(place + 1 for place in row.muted)
+        return Conversation([{"role": "system", "content": prompt}, *row.messages], row.tools, muted)
 
     def _adapt(self, row: Conversation, result: Result) -> Conversation:
         """Write functions and calls as text where the template has no place for them."""
@@ -255,8 +273,7 @@ class Worker:
         return fit.cut(example, limit, self.tokeniser)
 
     def _last_reply(self, guard: str | None, conversation: Conversation) -> Example:
-        chat = self.template.for_tools(conversation.tools is not None)
-        (rendered,) = render(conversation, chat, self._specials, "LastTurn")
+        (rendered,) = self._renderer(conversation, last=True).render(conversation)
         encoding = None if guard is not None else self.tokeniser.encode_batch([rendered.text])[0]
         return encode_rendered(rendered, encoding, self.tokeniser, guard)
 
@@ -268,9 +285,8 @@ class Worker:
             shown = [passage_segments(item.row, self.tokeniser)]
         else:
             shown = [segments(rendered, self.tokeniser, item.guard) for rendered in item.rendered]
-        turns = len(item.row.messages) if isinstance(item.row, Conversation) else 0
         tokens = sum(map(len, examples))
-        return Preview(file, item.number, turns, tokens, truncated, shown)
+        return Preview(file, item.number, item.turns, tokens, truncated, shown)
 
 
 def _spoken(message: Message) -> Message:
