@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from filelock import FileLock
+from modelscope_hub import HubApi, HubConfig, errors
 
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage.credentials import Credentials
@@ -22,15 +23,6 @@ from finetune_trainer.storage.hubs import (
 )
 from finetune_trainer.storage.source import Entry, Source
 from finetune_trainer.storage.uri import Location
-
-try:
-    from modelscope_hub import HubApi, HubConfig, errors
-except ModuleNotFoundError as missing_module:
-    raise RunError(
-        ExitReason.INVALID_CONFIGURATION,
-        "modelscope:// needs the package modelscope-hub",
-        "pip install modelscope-hub",
-    ) from missing_module
 
 Result = TypeVar("Result")
 
