@@ -129,6 +129,7 @@ class Gang:
         timing: dict[str, float] | None = None,
         arguments: list[str] | None = None,
         port: int | None = None,
+        stdout: int | None = None,
     ) -> list[Worker]:
         coordinator = f"127.0.0.1:{port or free_port()}"
         config_path = self._folder / f"run-{config.uid}-{config.attempt}.json"
@@ -153,7 +154,7 @@ class Gang:
             with output.open("wb") as out, output.with_suffix(".err").open("wb") as err:
                 process = subprocess.Popen(
                     command,
-                    stdout=out,
+                    stdout=out if stdout is None else stdout,
                     stderr=err,
                     env=os.environ | {"FINETUNE_TERMINATION_LOG": str(work.with_suffix(".termination"))},
                     start_new_session=True,

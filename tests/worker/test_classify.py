@@ -9,6 +9,8 @@ from finetune_trainer.worker.classify import Circumstances, classify, traceback_
 from finetune_trainer.worker.process import Ended
 
 START = "Traceback (most recent call last):"
+DUMP = "Current thread 0x00007f3a (most recent call first):"
+OTHER = "Thread 0x1 (most recent call first):"
 HERE = Circumstances("rank 3", worker=1, rank=3, step=40)
 HIP = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of"
 HANG = "HW Exception by GPU node-3 (Agent handle: 0x55) reason :GPU Hang"
@@ -87,7 +89,8 @@ def test_its_own_words_count_most(said: Outcome, code: int, reason: ExitReason, 
         (["a", "b"], ["a", "b"]),
         (["x", START, "y", "Error"], [START, "y", "Error"]),
         ([START, "1", START, "2"], [START, "2"]),
-        (["noise", "Fatal Python error: Aborted", "in act"], ["Fatal Python error: Aborted", "in act"]),
+        ([START, "1", OTHER, "2", DUMP, *"345", "Extension modules: x"], [DUMP, *"345"]),
+        ([DUMP, *map(str, range(50))], [DUMP, *map(str, range(29))]),
         ([str(number) for number in range(50)], [str(number) for number in range(20, 50)]),
     ],
 )  # fmt: skip
@@ -95,7 +98,6 @@ def test_traceback_of(lines: list[str], kept: list[str]) -> None:
     assert traceback_of(lines) == kept
 
 
-DUMP = "Current thread 0x00007f3a (most recent call first):"
 IN_LOADER = '  File "/lib/finetune/data.py", line 7 in read'
 IN_STEP = '  File "/lib/finetune/step.py", line 9 in step'
 IN_COLLECTIVE = '  File "/lib/torch/distributed/distributed_c10d.py", line 2932 in all_reduce'
@@ -107,7 +109,7 @@ IN_COLLECTIVE = '  File "/lib/torch/distributed/distributed_c10d.py", line 2932 
         ([], False),
         (["Fatal Python error: Aborted", DUMP, IN_COLLECTIVE, IN_STEP], True),
         (["Fatal Python error: Aborted", DUMP, IN_LOADER, IN_STEP], False),
-        (["Thread 0x1 (most recent call first):", IN_COLLECTIVE, DUMP, IN_LOADER], False),
+        ([OTHER, IN_COLLECTIVE, DUMP, IN_LOADER], False),
         ([IN_COLLECTIVE], False),
         ([DUMP, *[IN_LOADER] * 4, IN_COLLECTIVE], False),
     ],

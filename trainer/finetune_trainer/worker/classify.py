@@ -17,7 +17,8 @@ _TRACEBACK_LINES = 30
 _DUMP_START = "(most recent call first):"
 _INNERMOST_FRAMES = 4
 _COLLECTIVE = re.compile(r"distributed_c10d\.py|deepspeed/comm/")
-_TRACEBACK_START = ("Traceback (most recent call last)", "Fatal Python error")
+_TRACEBACK_START = "Traceback (most recent call last)"
+_DUMP_NOISE = "Extension modules:"
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,13 @@ def classify(ended: Ended, at: Circumstances) -> Report:
     who = f"{at.name} (worker {at.worker})"
     traceback = traceback_of(ended.tail)
     if at.hung_seconds is not None:
+        after = f" after step {at.step}" if at.step else ""
         return _failure(
             ExitReason.COLLECTIVE_TIMEOUT,
-            f"{who} made no progress for {at.hung_seconds:.0f} s after step {at.step}",
-            "its traceback shows where it stood still; retry.hangSeconds is the bound",
+            f"{who} made no progress for {at.hung_seconds:.0f} s{after}",
+            "its traceback shows where it stood still; retry.hangSeconds is the bound"
+            if traceback
+            else "it left no stack behind: it is stopped, or stuck in a driver",
             at,
             traceback,
             secondary=waits_for_others(traceback),
@@ -132,15 +136,28 @@ def _failure(
 
 
 def traceback_of(lines: list[str]) -> list[str]:
-    """The last traceback in a log, or just its last lines where there is none."""
-    starts = [number for number, line in enumerate(lines) if line.lstrip().startswith(_TRACEBACK_START)]
-    return lines[starts[-1] if starts else 0 :][-_TRACEBACK_LINES:]
+    """The last traceback in a log, or just its last lines where there is none.
+
+    In an exception's traceback the last lines say most. In the stacks that an aborted process
+    leaves, it is the first lines of the last one: the main thread's innermost frames.
+    """
+    lines = [line for line in lines if not line.startswith(_DUMP_NOISE)]
+    raised = _last(lines, _TRACEBACK_START)
+    dumped = _last(lines, _DUMP_START)
+    if dumped > raised:
+        return lines[dumped:][:_TRACEBACK_LINES]
+    return lines[max(raised, 0) :][-_TRACEBACK_LINES:]
+
+
+def _last(lines: list[str], text: str) -> int:
+    """Index of the last line that holds the text, or -1."""
+    return max((number for number, line in enumerate(lines) if text in line), default=-1)
 
 
 def waits_for_others(traceback: list[str]) -> bool:
     """Whether a dumped stack stands in a collective: then it is another rank that does not come."""
-    starts = [number for number, line in enumerate(traceback) if _DUMP_START in line]
-    innermost = traceback[starts[-1] + 1 :][:_INNERMOST_FRAMES] if starts else []
+    dumped = _last(traceback, _DUMP_START)
+    innermost = traceback[dumped + 1 :][:_INNERMOST_FRAMES] if dumped >= 0 else []
     return any(_COLLECTIVE.search(line) for line in innermost)
 
 

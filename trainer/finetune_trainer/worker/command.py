@@ -67,6 +67,7 @@ def main(
     outcome = termination.shorten(outcome)
     if stream is not None:
         stream.emit(outcome)
+        stream.close()
     else:
         print(outcome.model_dump_json(), flush=True)
     try:

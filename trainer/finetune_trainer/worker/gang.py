@@ -92,9 +92,12 @@ class RankWatch:
         self._hung.update(stalled)
         for rank in stalled:
             self._ranks.abort(rank)
-        # Their ends are then reported with their stacks. A process stuck in the kernel does not end at all.
+        # Their ends are then reported with their stacks; only a process that is stopped or stuck in the
+        # kernel does not end, and is named without.
         await asyncio.sleep(_ABORT_SECONDS)
-        self._channel.report(classify(Ended(-signal.SIGABRT, None, []), self._circumstances(stalled[0])))
+        for rank in stalled:
+            if self._ranks.running(rank):
+                self._channel.report(classify(Ended(-signal.SIGABRT, None, []), self._circumstances(rank)))
 
     def _circumstances(self, rank: int) -> Circumstances:
         return Circumstances(

@@ -92,6 +92,10 @@ class Ranks:
         """End a rank in the way that leaves the stacks of its threads in its log."""
         self._processes[rank].signal(signal.SIGABRT)
 
+    def running(self, rank: int) -> bool:
+        """Whether a rank has not ended yet."""
+        return self._processes[rank].running
+
     def stalled(self, now: float) -> list[int]:
         """The ranks that have not made progress for longer than `retry.hang_seconds`.
 

@@ -114,7 +114,8 @@ def _attempt(
         outcome = asyncio.run(conductor.run())
     except Killed:
         display.close()
-        print("finetune run: killed; the same command continues from the last checkpoint", file=sys.stderr)
+        line = "finetune run: killed; the same command continues from the last checkpoint"
+        _tell(Outcome(reason=ExitReason.PREEMPTED, message="killed"), [line], options, to=sys.stderr)
         return KILLED
     finally:
         display.close()
