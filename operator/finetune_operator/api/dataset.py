@@ -58,9 +58,13 @@ class Split(Part):
     """Shares of train, validation and test; only their proportion counts."""
 
     train: Annotated[int, Field(ge=1, le=INT32_MAX)] = 8
+    """Share of the rows that are learned."""
     validation: Annotated[int, Field(ge=0, le=INT32_MAX)] = 1
+    """Share of the rows that are evaluated every evaluationSteps and at the end; 0 for none."""
     test: Annotated[int, Field(ge=0, le=INT32_MAX)] = 1
+    """Share of the rows that are evaluated before the first step and after the last one; 0 for none."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
+    """The same seed parts the same rows in the same way."""
 
 
 class Dataset(Part):

@@ -21,9 +21,13 @@ class Metadata(Part):
     """Name, labels, annotations, and what a server adds: an exported job is a job file too."""
 
     name: Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, pattern=patterns.JOB_NAME)]
+    """The job's name; pods and host names are named after it."""
     namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=patterns.DNS_LABEL)] | None = None
+    """Where the job is; that of the request if left out."""
     labels: dict[LabelKey, LabelValue] = {}
+    """Short values to select jobs by."""
     annotations: dict[AnnotationKey, str] = {}
+    """Any other text."""
     finalizers: list[str] = []
     owner_references: list[dict[str, Any]] = []
     uid: str | None = None

@@ -30,16 +30,19 @@ class Training(Part):
     warmup_ratio: Annotated[Fraction, Between(at_least=0, at_most=1)] = "0.03"
     """Share of all steps in which the learning rate rises to its peak."""
     weight_decay: Annotated[Fraction, Between(at_least=0)] = "0"
+    """AdamW's decay of the adapter's weights."""
     max_gradient_norm: Annotated[Fraction, Between(at_least=0)] = "1"
     """Gradients are clipped to this norm; "0" does not clip."""
     global_batch_size: Count = 32
-    """Sequences per optimizer step over all ranks."""
+    """Examples per optimizer step over all ranks, however they are packed."""
     micro_batch_size: Count | None = None
-    """Sequences per forward pass of one rank; chosen from the memory estimate if left out."""
+    """Examples of maxLength that fit into one forward pass of one rank; chosen by the trainer if left out."""
     precision: Literal["BF16", "FP16", "FP32"] = "BF16"
+    """Of the base model's weights and of all arithmetic; the optimizer's own state is FP32."""
     gradient_checkpointing: bool = True
     """Compute activations twice instead of keeping them."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
+    """Of the order of the examples, the adapter's first weights and dropout."""
     log_steps: Count = 10
     """Optimizer steps between two lines of progress."""
     evaluation_steps: Count = 500
@@ -66,10 +69,10 @@ class DeepSpeed(Part):
     """How DeepSpeed spreads the model's state over the ranks."""
 
     stage: Annotated[Literal["Auto", 0, 1, 2, 3], BeforeValidator(_no_truth_value)] = "Auto"
-    """ZeRO stage; Auto is chosen from the memory estimate."""
+    """ZeRO stage; Auto takes 2, or 3 where the parameters are offloaded."""
     offload_optimizer: Literal["None", "CPU"] = "None"
     """Hold the optimizer's state in host memory; needs a stage above 0."""
     offload_parameters: Literal["None", "CPU"] = "None"
-    """Hold the parameters in host memory; needs stage 3."""
+    """Hold the parameters in host memory; needs stage 3, which Auto then takes."""
     config: dict[str, Any] = {}
     """Expert keys of DeepSpeed's configuration, laid over ours; may not contradict the job."""

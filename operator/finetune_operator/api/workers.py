@@ -39,16 +39,22 @@ class Variable(Part):
     """One environment variable of the training containers, from the list of allowed names."""
 
     name: EnvironmentName
+    """One of the allowed names."""
     value: Annotated[str, Field(max_length=4096)]
+    """The text itself."""
 
 
 class Toleration(Part):
     """A pod's toleration, by the rules that pods obey."""
 
     key: Annotated[str, Field(max_length=317, pattern=rf"^$|{patterns.QUALIFIED_NAME}")] = ""
+    """The taint's key; empty, with operator Exists, for every taint."""
     operator: Literal["Exists", "Equal"] = "Equal"
+    """Whether the taint's value counts."""
     value: LabelValue = ""
+    """The taint's value; with operator Equal only."""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    """The taint's effect; empty for each of them."""
     toleration_seconds: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     """With effect NoExecute only; seconds until eviction, for ever if left out."""
 
@@ -57,7 +63,9 @@ class Resources(Part):
     """What a training container asks for beside its GPUs."""
 
     requests: ResourceAmounts = {}
+    """What a node must have free, by resource."""
     limits: ResourceAmounts = {}
+    """What a container may use at most, by resource."""
 
 
 class Workers(Part):
@@ -73,7 +81,9 @@ class Workers(Part):
     shared_memory: Quantity | None = None
     """Size of /dev/shm; chosen from the number of GPUs if left out."""
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
+    """Labels that a node must have."""
     tolerations: Annotated[list[Toleration], Field(max_length=64)] = []
+    """Taints of nodes that the pods bear."""
     supplemental_groups: Annotated[list[GroupId], Field(max_length=64)] = []
     """Group ids of the host's render and video devices."""
     environment: Annotated[list[Variable], Field(max_length=64)] = []
