@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -183,11 +185,9 @@ def lay(root: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
+@pytest.mark.slow
 def test_the_agent_stays_small() -> None:
     """No torch, no storage client in the process that lives as long as the training."""
-    import subprocess
-    import sys
-
     code = (
         "import json, sys, finetune_trainer.worker.command\n"
         "status = open('/proc/self/status').read().split('VmRSS:')[1].split()[0]\n"
