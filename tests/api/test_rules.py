@@ -25,6 +25,16 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
     ({"adapter": {"targetModules": ["q_proj", "all-linear"]}}, "spec.adapter.targetModules", "all-linear"),
     ({"deepspeed": {"stage": 0, "offloadOptimizer": "CPU"}}, "spec.deepspeed.offloadOptimizer", "stage"),
     ({"deepspeed": {"stage": 2, "offloadParameters": "CPU"}}, "spec.deepspeed.offloadParameters", "stage: 3"),
+    (
+        {"deepspeed": {"config": {"zero_optimization": {"overlap_comm": True, "stage": 1}}}},
+        "spec.deepspeed.config.zero_optimization.stage",
+        "set deepspeed.stage instead",
+    ),
+    (
+        {"deepspeed": {"config": {"bf16": {"enabled": True}}}},
+        "spec.deepspeed.config.bf16",
+        "training.precision",
+    ),
     ({"protection": {"warnCelsius": 80}}, "spec.protection.clearCelsius", "by default"),
     ({"protection": {"warnCelsius": 85, "clearCelsius": 85}}, "spec.protection.clearCelsius", "warnCelsius"),
     ({"workers": {"tolerations": [{"value": "x"}]}}, "spec.workers.tolerations[0]", "Exists"),

@@ -111,6 +111,22 @@ def offload_needs_its_stage(spec: Spec) -> Iterator[Problem]:
         )
 
 
+def expert_keys_do_not_contradict(spec: Spec) -> Iterator[Problem]:
+    """What the job says in its own fields is not said otherwise below `deepspeed.config`."""
+    config = _block(_block(spec, "deepspeed"), "config")
+    if not config:
+        return
+    # Imported where it is needed: few jobs have an overlay, and every start would pay for it.
+    from finetune_trainer.config.overlay import contradictions
+
+    for path, field in contradictions(config):
+        yield Problem(
+            ("spec", "deepspeed", "config", *path),
+            "is decided by the job",
+            f"remove it and set {field} instead",
+        )
+
+
 def warning_ends_below_its_start(spec: Spec) -> Iterator[Problem]:
     """Without a gap the guard flips at every sample."""
     protection = _block(spec, "protection")
@@ -181,6 +197,7 @@ RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     batches_are_whole,
     all_linear_stands_alone,
     offload_needs_its_stage,
+    expert_keys_do_not_contradict,
     warning_ends_below_its_start,
     tolerations_obey_pods_rules,
     variables_are_named_once,

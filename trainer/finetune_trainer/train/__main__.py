@@ -30,7 +30,7 @@ def main() -> int:
 
     quiet.silence()
     try:
-        world = join(gpus=run.workers.gpus_per_worker > 0, timeout_seconds=run.retry.hang_seconds)
+        world = join(gpus=run.workers.gpus_per_worker > 0)
         progress = train(run, arguments.work, world, emit, stop)
         world.barrier()
         outcome = Outcome(reason=ExitReason.SUCCEEDED, step=progress.step, rank=rank)

@@ -13,16 +13,16 @@ EVENTS_FD = "FINETUNE_EVENTS_FD"
 
 
 class Emitter:
-    """Writes events as JSON lines, and touches a file at every step.
+    """Writes events as JSON lines, and touches a file at every forward pass of training.
 
     The agent ends a rank whose heartbeat file has not moved for `retry.hangSeconds`; events come
-    only every `logSteps`, far too seldom to tell a slow step from a hung collective.
+    only every `logSteps`, far too seldom to tell a slow step from a hung collective. There is no
+    heartbeat before training: downloading and loading a model takes as long as it takes.
     """
 
     def __init__(self, stream: TextIO, heartbeat: Path) -> None:
         self._stream = stream
         self._heartbeat = heartbeat
-        self.beat()
 
     @classmethod
     def open(cls, work: Path, rank: int) -> Emitter:
@@ -35,7 +35,6 @@ class Emitter:
         """Write one event; the line is handed over at once."""
         self._stream.write(event.model_dump_json(exclude={"worker"}) + "\n")
         self._stream.flush()
-        self.beat()
 
     def beat(self) -> None:
         """Say that this rank still moves."""

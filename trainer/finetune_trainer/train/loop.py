@@ -55,7 +55,6 @@ class Loop:
             rate, norm, stopping = self._step(step, progress)
             progress.step = step + 1
             progress.seconds += time.monotonic() - begun
-            self.emit.beat()
             last = progress.step == self.schedule.total_steps
             if progress.step % self.run.training.log_steps == 0 or last:
                 self._line(progress, window, rate, norm)

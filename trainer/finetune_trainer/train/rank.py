@@ -42,6 +42,7 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
     prepared, digest = _fetch_prepared(run, output, work, world)
     splits = Splits(*(Examples(prepared / name) for name in ("train", "validation", "test")))
 
+    _leave_if_asked(stop, world)
     base = load_base(run, folder, world, configuration)
     base = _settle_packing(base, run, splits, emit, world)
     adapted = wrap(base.model, run.adapter, seed=run.training.seed)
@@ -58,7 +59,7 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
         run=run,
         world=world,
         engine=engine,
-        stepper=Stepper(engine, shape, world),
+        stepper=Stepper(engine, shape, world, emit.beat),
         splits=splits,
         schedule=schedule(
             len(splits.train),
@@ -71,6 +72,7 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
         stop=stop,
         emit=emit,
     )
+    _leave_if_asked(stop, world)
     progress = checkpoints.resume(engine, sample)
     if progress.step == 0:
         progress.test_loss_before = loop.evaluate(progress, "test")
@@ -87,6 +89,12 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
 def _say(emit: Emitter, world: World, stage: str, message: str) -> None:
     if world.leader:
         emit(Stage(name=stage, message=message))
+
+
+def _leave_if_asked(stop: StopRequest, world: World) -> None:
+    """End on all ranks alike where any was asked to stop while there is nothing to save yet."""
+    if world.largest(float(stop.requested)):
+        raise RunError(ExitReason.PREEMPTED, "stopped before training began")
 
 
 def _fetch_model(run: RunConfig, world: World) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,12 +84,20 @@ class Shape:
 
 
 class Stepper:
-    """Runs batches of one split through the engine; every method is a collective."""
+    """Runs batches of one split through the engine; every method is a collective.
 
-    def __init__(self, engine: Engine, shape: Shape, world: World) -> None:
+    Args:
+        engine: what learns.
+        shape: the layout of a forward pass.
+        world: this rank's place.
+        beat: called after every forward pass, to say that this rank still moves.
+    """
+
+    def __init__(self, engine: Engine, shape: Shape, world: World, beat: Callable[[], None]) -> None:
         self._engine = engine
         self._shape = shape
         self._world = world
+        self._beat = beat
 
     def accumulate(self, split: Split, batch: list[int]) -> float:
         """Forward and backward over a global batch.
@@ -108,6 +117,7 @@ class Stepper:
             loss = self._engine.loss(self._collate(split, batch, row))
             self._engine.accumulate(loss * weight, last=index == len(rows) - 1)
             total += loss.detach().cpu()
+            self._beat()
         return float(total)
 
     @torch.no_grad()
@@ -122,6 +132,7 @@ class Stepper:
             batch = list(range(first, min(first + _EVALUATION_SLAB, len(split))))
             for row in self._shape.lay_out(split.lengths[batch], self._world):
                 total += float(self._engine.loss(self._collate(split, batch, row)))
+                self._beat()
         self._engine.module.train()
         tokens = int(split.trained_counts[:].sum())
         return self._world.sum([total])[0] / max(1, tokens), tokens

@@ -87,12 +87,18 @@ class World:
         dist.barrier()
 
 
-def join(*, gpus: bool, timeout_seconds: int) -> World:
+_PATIENCE = timedelta(hours=2)
+"""How long a collective may block: as long as peers may wait for one rank's download of the model.
+
+Hangs in training are found by the agents within `retry.hangSeconds`; this is the net below them.
+"""
+
+
+def join(*, gpus: bool) -> World:
     """Join the process group described by torchrun's environment variables.
 
     Args:
         gpus: one GPU per rank over NCCL/RCCL, else the CPU over gloo.
-        timeout_seconds: how long a collective may block before it raises.
 
     Raises:
         KeyError: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR or MASTER_PORT is not set.
@@ -118,7 +124,7 @@ def join(*, gpus: bool, timeout_seconds: int) -> World:
         dist_backend="nccl" if gpus else "gloo",
         auto_mpi_discovery=False,
         verbose=False,
-        timeout=timedelta(seconds=timeout_seconds),
+        timeout=_PATIENCE,
     )
     return World(rank, size, local_rank, device)
 

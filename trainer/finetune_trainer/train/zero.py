@@ -6,24 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from finetune_trainer.config import ExitReason, RunConfig, RunError
-
-_DECIDED = {
-    "train_batch_size": "training.globalBatchSize",
-    "train_micro_batch_size_per_gpu": "training.microBatchSize",
-    "gradient_accumulation_steps": "training.globalBatchSize and training.microBatchSize",
-    "gradient_clipping": "training.maxGradientNorm",
-    "optimizer": "training.learningRate and training.weightDecay",
-    "scheduler": "training.scheduler",
-    "bf16": "training.precision",
-    "fp16": "training.precision",
-    "amp": "training.precision",
-    "torch_autocast": "training.precision",
-    "managed_gradient_accumulation": "training.globalBatchSize",
-    "zero_optimization.stage": "deepspeed.stage",
-    "zero_optimization.offload_optimizer.device": "deepspeed.offloadOptimizer",
-    "zero_optimization.offload_param.device": "deepspeed.offloadParameters",
-}
-"""DeepSpeed's key: the job's field that decides it."""
+from finetune_trainer.config.overlay import contradictions
 
 
 def stage_of(run: RunConfig) -> int:
@@ -79,27 +62,20 @@ def overlay(config: dict[str, Any], expert: dict[str, Any]) -> dict[str, Any]:
     Raises:
         RunError: a key is one that the job decides.
     """
+    for path, field in contradictions(expert):
+        raise RunError(
+            ExitReason.INVALID_CONFIGURATION,
+            f"deepspeed.config sets {'.'.join(path)}, which the job decides",
+            f"remove it and set {field} instead",
+        )
     merged = deepcopy(config)
-    _merge(merged, expert, "")
+    _merge(merged, expert)
     return merged
 
 
-def _merge(into: dict[str, Any], expert: dict[str, Any], prefix: str) -> None:
+def _merge(into: dict[str, Any], expert: dict[str, Any]) -> None:
     for key, value in expert.items():
-        path = f"{prefix}{key}"
-        if path in _DECIDED:
-            raise RunError(
-                ExitReason.INVALID_CONFIGURATION,
-                f"deepspeed.config sets {path}, which the job decides",
-                f"remove it and set {_DECIDED[path]} instead",
-            )
-        if isinstance(value, dict) and isinstance(into.get(key, {}), dict):
-            _merge(into.setdefault(key, {}), value, f"{path}.")
-        elif any(decided.startswith(f"{path}.") for decided in _DECIDED):
-            raise RunError(
-                ExitReason.INVALID_CONFIGURATION,
-                f"deepspeed.config.{path} is not an object",
-                "give an object with DeepSpeed's keys",
-            )
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
         else:
-            into[key] = value
+            into[key] = deepcopy(value)

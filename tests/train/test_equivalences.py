@@ -1,0 +1,158 @@
+"""However a global batch is computed, what is learned is the same (fp32, two layers, 50 steps).
+
+Per step an absolute tolerance; over all steps the mean difference must vanish too, since a drift to
+one side is a bug however small.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fixtures.processes import free_ports
+
+PROGRAM = Path(__file__).parent / "programs" / "equivalences.py"
+STEPS = 50
+pytestmark = pytest.mark.slow
+
+
+def gang(ranks, cases, folder):
+    """Run `cases` on `ranks` ranks; what each left behind by name."""
+    given, out = folder / f"cases-{ranks}.json", folder / f"results-{ranks}.json"
+    given.write_text(json.dumps([{"steps": STEPS, "stage": 0, **case} for case in cases]))
+    (port,) = free_ports(1)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, given, out],
+            env={
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(ranks),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=500)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(
+        text[-3000:] for text in said
+    )
+    return json.loads(out.read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("equivalences")
+
+
+@pytest.fixture(scope="module")
+def alone(folder):
+    return gang(
+        1,
+        [
+            {"name": "reference"},
+            {"name": "unfused", "fused": False},
+            {"name": "padded", "packs": False},
+            {"name": "accumulated", "row_tokens": 1},
+            {"name": "checkpointed", "checkpointing": True},
+            {"name": "dropout", "dropout": 0.2, "restart": 20},
+            {"name": "zero3", "stage": 3, "restart": 20, "dropout": 0.2},
+            {"name": "bf16", "precision": "BF16", "stage": 2},
+        ],
+        folder,
+    )
+
+
+@pytest.fixture(scope="module")
+def pair(folder, alone):
+    return gang(
+        2,
+        [
+            *({"name": f"zero{stage}", "stage": stage, "restart": 20} for stage in range(4)),
+            *({"name": f"bf16-{stage}", "stage": stage, "precision": "BF16"} for stage in range(4)),
+        ],
+        folder,
+    )
+
+
+def same(ours, reference, *, loss, weights=None):
+    difference = np.array(ours["losses"]) - np.array(reference["losses"])
+    assert np.abs(difference).max() <= loss
+    assert abs(difference.mean()) <= loss / 3
+    np.testing.assert_allclose(ours["norms"], reference["norms"], rtol=1e-3, atol=1e-4)
+    if weights is not None:
+        for name, value in ours["weights"].items():
+            np.testing.assert_allclose(value, reference["weights"][name], rtol=0, atol=weights)
+
+
+def test_something_is_learned(alone):
+    losses = alone["reference"]["losses"]
+    assert len(losses) == STEPS
+    assert np.mean(losses[-8:]) < np.mean(losses[:8]) - 0.05
+    assert all(norm > 0 for norm in alone["reference"]["norms"])
+
+
+def test_padded_equals_packed(alone):
+    same(alone["padded"], alone["reference"], loss=1e-5, weights=1e-4)
+
+
+def test_one_row_an_example_equals_few_long_rows(alone):
+    same(alone["accumulated"], alone["reference"], loss=1e-5, weights=1e-4)
+
+
+def test_gradient_checkpointing_changes_nothing(alone):
+    assert alone["checkpointed"]["losses"] == alone["reference"]["losses"]
+    assert alone["checkpointed"]["weights"] == alone["reference"]["weights"]
+
+
+def test_the_fused_layer_equals_pefts(alone):
+    same(alone["unfused"], alone["reference"], loss=1e-5, weights=1e-4)
+
+
+@pytest.mark.parametrize("name", ["dropout", "zero3"])
+def test_resumed_equals_undisturbed_to_the_bit(alone, name):
+    assert alone[name]["losses_again"] == alone[name]["tail"]
+    assert alone[name]["same_weights"]
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_two_ranks_at_any_stage_equal_one(alone, pair, stage):
+    same(pair[f"zero{stage}"], alone["reference"], loss=1e-5, weights=1e-4)
+    assert pair[f"zero{stage}"]["losses_again"] == pair[f"zero{stage}"]["tail"]
+    assert pair[f"zero{stage}"]["same_weights"]
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_bf16_follows_fp32_at_every_stage(alone, pair, stage):
+    for ours in (pair[f"bf16-{stage}"], alone["bf16"]):
+        difference = np.array(ours["losses"]) - np.array(alone["reference"]["losses"])
+        assert np.abs(difference).max() <= 2e-2
+        assert abs(difference.mean()) <= 2e-3
+
+
+def test_evaluation_does_not_depend_on_ranks_or_rows(alone, pair):
+    loss, tokens = alone["reference"]["evaluation"]
+    for other in (alone["padded"], alone["accumulated"], *(pair[f"zero{stage}"] for stage in range(4))):
+        assert other["evaluation"][1] == tokens
+        assert other["evaluation"][0] == pytest.approx(loss, abs=2e-4)
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_a_checkpoint_of_two_ranks_continues_on_one(alone, pair, folder, stage):
+    left = {"name": f"left-{stage}", "continue": f"zero{stage}.safetensors", "continue_at": 20}
+    continued = gang(1, [left], folder)[f"left-{stage}"]
+    np.testing.assert_allclose(continued["losses"], alone["reference"]["losses"][20:], rtol=0, atol=1e-5)
