@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ class Maker:
             {key: value.contiguous() for key, value in get_peft_model_state_dict(wrapped).items()},
             folder / "adapter_model.safetensors",
         )
-        wrapped.peft_config["default"].save_pretrained(folder)
+        wrapped.peft_config["default"].save_pretrained(str(folder))
         return folder
 
     def save_results(self) -> None:
@@ -208,7 +209,7 @@ def write_split(folder: Path, examples: Sequence[tuple[list[int], list[bool]]]) 
     np.save(folder / "rows.npy", np.arange(len(examples), dtype=np.int64))
 
 
-def report(tests: int = 4, **changes: object) -> Report:
+def report(tests: int = 4, **changes: Any) -> Report:
     made = Report(
         rows=1 + tests,
         examples=1 + tests,

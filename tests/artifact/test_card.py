@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from tests.artifact.conftest import report
 
 from finetune_trainer.artifact.card import adapter_card, merged_card
 from finetune_trainer.artifact.facts import Facts, stop_tokens
@@ -13,12 +13,13 @@ from finetune_trainer.artifact.results import TrainingResults
 from finetune_trainer.config import Adapter, Dataset, Model, Output, Quantization, RunConfig, Source
 from finetune_trainer.data.report import File
 from finetune_trainer.data.tokeniser import Tokeniser, read_files
+from tests.artifact.conftest import report
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 URI = "file:///out/uid-1/attempt-2/adapter"
 
 
-def facts(adapter: Adapter | None = None, **changes: object) -> Facts:
+def facts(adapter: Adapter | None = None, **changes: Any) -> Facts:
     run = RunConfig(
         name="harbour",
         uid="uid-1",

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.artifact.conftest import PAIRS, Maker
 
 from finetune_trainer.artifact.chat import main
 from finetune_trainer.config import ExitReason
+from tests.artifact.conftest import PAIRS, Maker
 
 
 def start(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
@@ -108,7 +108,7 @@ class TestAnswers:
     ) -> None:
         arguments = [str(adapter), "Who?", "--base", str(tmp_path / "gone")]
         assert main(arguments) == ExitReason.MODEL_UNAVAILABLE.exit_code
-        assert "gone does not exist; check the path; check --base" in complaint(capsys)
+        assert "gone does not exist; check --base" in complaint(capsys)
 
     def test_a_damaged_file(self, adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         copy = tmp_path / "adapter"

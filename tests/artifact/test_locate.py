@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fixtures.seaweedfs import seaweedfs
 
 from finetune_trainer.artifact.locate import locate
 from finetune_trainer.artifact.metadata import BaseFacts, DataFacts, JobFacts, Metadata
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage import open_output
+from tests.fixtures.seaweedfs import seaweedfs
 
 
 def metadata(**changes: object) -> dict[str, object]:

@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.artifact.conftest import CHATML, PAIRS, encode, write_split
 from tokenizers import Tokenizer
 
 from finetune_trainer.artifact.prompts import Held, Reader, choose
 from finetune_trainer.data.arrays import Examples
 from finetune_trainer.data.chat_template import ChatTemplate
 from finetune_trainer.data.tokeniser import Tokeniser, read_files
+from tests.artifact.conftest import CHATML, PAIRS, encode, write_split
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DEFAULT_SYSTEM = (

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.artifact.conftest import CHATML, PAIRS, Maker, report
 
 from finetune_trainer.artifact.publish import publish
 from finetune_trainer.artifact.results import TrainingResults
@@ -27,6 +26,7 @@ from finetune_trainer.config import (
     parse_event,
 )
 from finetune_trainer.storage import Manifest, open_output
+from tests.artifact.conftest import CHATML, PAIRS, Maker, report
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from finetune_trainer.artifact import libraries
 from finetune_trainer.artifact.locate import Published, locate
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage import cache_folder, open_source
@@ -61,6 +62,7 @@ def _answer(arguments: argparse.Namespace) -> None:
     base = _fetch_base(published, arguments.base)
     _say(_describe(published))
     # Everything that can be wrong with the arguments has been told: now the seconds for torch.
+    libraries.settle()
     from finetune_trainer.artifact.conversation import Conversation, Manner
 
     trained = published.metadata.dataset
@@ -117,8 +119,8 @@ def _fetch_base(published: Published, named: str | None) -> Path:
     try:
         return open_source(uri, purpose="model", revision=revision).fetch(cache_folder())
     except RunError as error:
-        advice = "check --base" if named is not None else "name a folder that holds it with --base"
-        hint = f"{error.hint}; {advice}" if error.hint else advice
+        other = "name a folder that holds it with --base"
+        hint = "check --base" if named else f"{error.hint}, or {other}" if error.hint else other
         raise RunError(error.reason, error.message, hint) from error
 
 

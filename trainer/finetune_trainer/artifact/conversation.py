@@ -16,7 +16,6 @@ from finetune_trainer.artifact.base import load_adapter, load_base
 from finetune_trainer.artifact.generate import answer
 from finetune_trainer.artifact.locate import Published
 from finetune_trainer.config import ExitReason, RunError
-from finetune_trainer.train.quiet import silence
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,6 @@ class Conversation:
             RunError: ModelUnavailable, the base model cannot be loaded; InvalidConfiguration, the
                 adapter does not fit it.
         """
-        silence()
         metadata = published.metadata
         model = load_base(
             base,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from finetune_trainer.artifact import assemble, verify
+from finetune_trainer.artifact import assemble, libraries, verify
 from finetune_trainer.artifact.facts import Facts, read_report, stop_tokens
 from finetune_trainer.artifact.origin import origin
 from finetune_trainer.artifact.prompts import Held, Reader, choose
@@ -136,7 +136,13 @@ def check_adapter_files(adapter: Path, run: RunConfig) -> None:
     with local(adapter, "read"):
         names = [file.name for file in adapter.iterdir()] if adapter.is_dir() else []
         verify.check_files(names)
-        verify.check_config(json.loads((adapter / verify.CONFIG).read_bytes()), run.adapter)
+        try:
+            config = json.loads((adapter / verify.CONFIG).read_bytes())
+        except ValueError as error:
+            raise RunError(
+                ExitReason.INTERNAL, f"the adapter is refused: {verify.CONFIG} is damaged: {error}"
+            ) from None
+        verify.check_config(config, run.adapter)
 
 
 def _fetch_prepared(run: RunConfig, output: Output, work: Path) -> tuple[Path, Report]:
@@ -180,13 +186,12 @@ def _check_effect(
 ) -> None:
     """Load base and adapter as anybody would, compare the two, and answer the held-out prompts."""
     run = facts.run
+    libraries.settle()
     # torch and its friends take seconds to import: a wrong folder has been told by now.
     from finetune_trainer.artifact.base import load_adapter, load_base
     from finetune_trainer.artifact.generate import sample
     from finetune_trainer.artifact.loadback import check_effect, expected_shapes, read_facts
-    from finetune_trainer.train.quiet import silence
 
-    silence()
     tensors = read_facts(adapter / verify.WEIGHTS)
     model = load_base(
         base,
@@ -218,7 +223,15 @@ def _publish_merged(
     uri = output.uri(prefix)
     emit(Stage(name="merge", message=uri))
     folder = adapter.with_name("merged")
-    merge(base, adapter, folder, tokens, trust_remote_code=facts.run.model.trust_remote_code)
+    change = merge(base, adapter, folder, tokens, trust_remote_code=facts.run.model.trust_remote_code)
+    if change.lost:
+        emit(
+            Warned(
+                message=f"merged weights are rounded to {change.dtype}, which changes the logits by "
+                f"{change.error:.1e} of their size, and the adapter itself by {change.effect:.1e}",
+                hint="serve the adapter beside its base model where that matters",
+            )
+        )
     assemble.complete_merged(facts, base, template, folder, uri)
     output.publish(folder, prefix, facts.metadata("merged", datetime.now(UTC)).model_dump(mode="json"))
 
