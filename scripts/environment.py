@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 import tomllib
-import venv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -146,7 +145,8 @@ def run(command: list[str], log: Path, environment: Mapping[str, str], what: str
                         status = process.wait(HEARTBEAT)
                         break
                     written = max(0, free - shutil.disk_usage(log.parent).free) / GIGABYTE
-                    print(f"setup: {time.monotonic() - begin:.0f} s, {written:.1f} GB unpacked", flush=True)
+                    seconds = time.monotonic() - begin
+                    print(f"setup: {what}, {seconds:.0f} s, {written:.1f} GB so far", flush=True)
             except BaseException:
                 process.terminate()
                 raise
@@ -176,8 +176,9 @@ def build(root: Path) -> None:
     (target / STAMP).unlink(missing_ok=True)
     if target.exists():
         shutil.rmtree(target)
-    venv.create(target, with_pip=True)
+    target.mkdir()
     log = target / "setup.log"
+    run([sys.executable, "-m", "venv", str(target)], log, os.environ, "making the environment")
     python, uv = str(target / "bin/python"), str(target / "bin/uv")
 
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
@@ -191,18 +192,8 @@ def build(root: Path) -> None:
     # What has no wheel is built; the tools for that are pinned by the same lock.
     sync = [uv, "pip", "sync", "--python", python, "--require-hashes", "--build-constraints", lock, lock]
     run(sync, log, environment, "installing the packages")
-    project = [
-        uv,
-        "pip",
-        "install",
-        "--python",
-        python,
-        "--no-deps",
-        "--no-build-isolation",
-        "--editable",
-        ".",
-    ]
-    run(project, log, environment, "installing the project")
+    project = ["--no-deps", "--no-build-isolation", "--editable", "."]
+    run([uv, "pip", "install", "--python", python, *project], log, environment, "installing the project")
     (target / STAMP).write_text(stamp, encoding="utf-8")
     print(f"setup: done in {time.monotonic() - begin:.0f} s", flush=True)
 
