@@ -52,7 +52,7 @@ def build(
     **options: Any,
 ) -> Built:
     """Prepare files; options are those of `Dataset`."""
-    sources = [Source.model_validate({"uri": path.absolute().as_uri(), "format": form}) for path in paths]
+    sources = [Source.model_validate({"uri": f"file://{path.absolute()}", "format": form}) for path in paths]
     split = options.pop("split", {"train": 1, "validation": 0, "test": 0})
     dataset = Dataset.model_validate({"sources": sources, "split": split, **options})
     files = read_files(model)

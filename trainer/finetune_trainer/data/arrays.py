@@ -28,7 +28,7 @@ class Examples:
             self._trained: npt.NDArray[np.bool_] = _map(folder / "trained.npy")
             self._offsets: npt.NDArray[np.int64] = np.load(folder / "offsets.npy")
             self.rows: npt.NDArray[np.int64] = np.load(folder / "rows.npy")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise RunError(
                 ExitReason.STORAGE_UNAVAILABLE, f"prepared data in {folder} is damaged: {error}"
             ) from None

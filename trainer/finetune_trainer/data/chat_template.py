@@ -53,9 +53,13 @@ def tojson(
     )
 
 
-def _environment(now: datetime) -> jinja2.Environment:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+def _environment(now: datetime, *, trusted: bool) -> jinja2.Environment:
+    kind = jinja2.Environment if trusted else jinja2.sandbox.ImmutableSandboxedEnvironment
+    environment = kind(
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_Generation, jinja2.ext.loopcontrols],
     )
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = _refuse
@@ -71,16 +75,19 @@ class ChatTemplate:
         source: the Jinja text.
         variables: `bos_token`, `eos_token` and the tokenizer's other named tokens.
         now: what `strftime_now` tells; fixed, so that all processes render alike.
+        trusted: the text is this package's own, so that the sandbox and its cost are not needed.
 
     Raises:
         RunError: InvalidConfiguration, the text is not a Jinja template.
     """
 
-    def __init__(self, source: str, variables: Mapping[str, str], now: datetime) -> None:
+    def __init__(
+        self, source: str, variables: Mapping[str, str], now: datetime, *, trusted: bool = False
+    ) -> None:
         self.source = source
         self._variables = dict(variables)
         try:
-            self._template = _environment(now).from_string(source)
+            self._template = _environment(now, trusted=trusted).from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise RunError(
                 ExitReason.INVALID_CONFIGURATION,

@@ -119,7 +119,8 @@ def shorten_conversation(
         messages = messages_left
         example = build(Conversation(messages, conversation.tools))
         prompt = shape(example)[0]
-    for _ in range(12):
+    # Characters per token are an estimate; what it leaves over is small, and taken off generously.
+    for generosity in (1.0, *[1.5] * 10):
         if prompt <= budget:
             return example
         longest = max(
@@ -129,7 +130,7 @@ def shorten_conversation(
         if longest is None or len(text) <= len(GAP):
             return None
         total = sum(len(message["content"]) for message in messages[:-1])
-        surplus = (prompt - budget) * total / prompt * 1.1 + len(GAP) + 1
+        surplus = generosity * (prompt - budget) * total / prompt + len(GAP)
         kept = max(0, int(len(text) - surplus))
         messages[longest] = {**messages[longest], "content": _middle(text, kept) if kept else ""}
         example = build(Conversation(list(messages), conversation.tools))

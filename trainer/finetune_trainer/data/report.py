@@ -103,7 +103,6 @@ class Report(_Part):
     with_tools: int = 0
     spelled_tokens: int = 0
     """Rows whose text spells a control token; it stays text."""
-    notes: list[str] = []
     warnings: list[Warned] = []
     dataset_hash: str = ""
     """SHA-256 over the rows as the model sees them, in order."""

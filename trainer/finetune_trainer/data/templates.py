@@ -80,7 +80,7 @@ def resolve(name: str, tokeniser: Tokeniser, now: datetime) -> Template:
     unknown = tuple(marker for marker in style.markers if tokeniser.token_id(marker) is None)
     end = tokeniser.eos[0] if tokeniser.eos is not None else ""
     source = jinja(style, bos=bool(tokeniser.prefix), end=end, stop_known=style.stop not in unknown)
-    return Template(name, ChatTemplate(source, named, now), None, style.before_input, unknown)
+    return Template(name, ChatTemplate(source, named, now, trusted=True), None, style.before_input, unknown)
 
 
 def jinja(style: Turns, *, bos: bool, end: str, stop_known: bool) -> str:

@@ -75,7 +75,11 @@ def _own_output() -> Iterator[TextIO]:
     kept = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(kept, "w", encoding="utf-8") as stream:
-        yield stream
+        try:
+            yield stream
+        finally:
+            stream.flush()
+            os.dup2(kept, 1)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
