@@ -4,7 +4,7 @@ export PYTHON
 # The environment is ours: compiled modules kept there save 10 seconds at each start of a rank.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart test unit check bench lock clean environment
+.PHONY: help quickstart test unit check bench reference lock clean environment
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of"
@@ -25,6 +25,9 @@ check: environment ## formatting, lint, types, layers, lock files
 
 bench: environment ## throughput and memory against other trainers
 	@.venv/bin/python benchmarks/throughput.py
+
+reference: environment ## write docs/reference from the code
+	@.venv/bin/python -m scripts.reference
 
 lock: ## resolve the lock files again; LOCK=--upgrade takes newer versions
 	@test -x .venv/bin/uv || sh scripts/setup.sh

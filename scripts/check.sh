@@ -27,6 +27,7 @@ check scripts syntax
 check format .venv/bin/ruff format --check .
 check lint .venv/bin/ruff check .
 check layers .venv/bin/lint-imports
+check reference .venv/bin/python -m scripts.reference --check
 check tree .venv/bin/python scripts/check_tree.py
 check types .venv/bin/mypy
 if [ -n "$failed" ]; then

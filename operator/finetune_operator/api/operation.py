@@ -30,6 +30,6 @@ class Retry(Part):
     limit: Annotated[int, Field(ge=0, le=INT32_MAX)] = 3
     """New attempts after failures that the user did not cause."""
     hang_seconds: Seconds = 900
-    """Seconds without a finished step after which an attempt counts as hung."""
+    """Seconds without progress in training after which an attempt counts as hung."""
     rendezvous_seconds: Seconds = 600
     """Seconds that workers wait for each other."""

@@ -18,7 +18,7 @@ class _Event(BaseModel):
 
 
 class Stage(_Event):
-    """A part of the run begins: `prepare`, `rendezvous`, `load`, `train`, `evaluate`, `verify`, `publish` ..."""
+    """A part of the run begins: `prepare`, `rendezvous`, `load`, `train`, `evaluate`, `publish` ..."""
 
     event: Literal["stage"] = "stage"
     name: str
