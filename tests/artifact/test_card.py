@@ -66,7 +66,7 @@ def test_the_adapters_card() -> None:
         "base_model": "org/model",
         "library_name": "peft",
         "pipeline_tag": "text-generation",
-        "tags": ["base_model:adapter:org/model", "lora", "finetune-operator"],
+        "tags": ["lora", "finetune-operator"],
     }
     assert headings(card) == [
         "# harbour",

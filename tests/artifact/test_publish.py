@@ -153,6 +153,7 @@ def test_publishing_again_is_harmless_and_never_mixes(maker: Maker) -> None:
     maker.all(run)
     first = publish_here(maker, run)[-1]
     assert publish_here(maker, run)[-1] == first
+    assert sorted(path.name for path in maker.work.iterdir()) == ["adapter", "training.json"]
     (maker.work / "training.json").write_text(
         (maker.work / "training.json").read_text().replace("0.125", "0.5")
     )

@@ -22,21 +22,21 @@ _NOT_THE_TOKENIZER = {"config.json", GENERATION}
 
 
 def assemble_adapter(facts: Facts, adapter: Path, base: Path, template: Path, target: Path, uri: str) -> None:
-    """Fill `target`, anew, with what is published as the adapter.
+    """Make the folder `target` with what is published as the adapter.
 
     Args:
         facts: of the run.
         adapter: folder with the trained adapter.
         base: the base model's folder.
         template: the chat template of training, a file that need not exist for text without turns.
-        target: the folder to fill.
+        target: a folder that does not exist yet.
         uri: where it will be published.
 
     Raises:
         RunError: StorageUnavailable, the disk is full.
     """
     with local(target, "write"):
-        _empty(target)
+        target.mkdir()
         shutil.copyfile(adapter / WEIGHTS, target / WEIGHTS)
         config = json.loads((adapter / CONFIG).read_bytes())
         config |= {
@@ -87,12 +87,6 @@ def _add_tokenizer(facts: Facts, base: Path, template: Path, target: Path) -> No
     if config.pop("chat_template", None) is not None:
         _write_json(target / "tokenizer_config.json", config)
     shutil.copyfile(template, target / TEMPLATE)
-
-
-def _empty(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
 
 
 def _read_json(path: Path) -> dict[str, object]:

@@ -15,7 +15,7 @@ def adapter_card(facts: Facts, uri: str) -> str:
         "base_model": facts.origin.name,
         "library_name": "peft",
         "pipeline_tag": "text-generation",
-        "tags": ["base_model:adapter:" + facts.origin.name, facts.method.lower(), "finetune-operator"],
+        "tags": [facts.method.lower(), "finetune-operator"],
     }
     return _page(
         front,

@@ -14,8 +14,8 @@ from transformers.pytorch_utils import Conv1D
 from finetune_trainer.artifact.verify import TensorFacts
 from finetune_trainer.config import Adapter, ExitReason, RunError
 
-_PROMPT = 256
-"""Tokens of a held-out example that logits are compared over."""
+_PROMPT = 64
+"""Tokens of a held-out example that logits are compared over; more would only take longer."""
 _PREFIX = "base_model.model."
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,23 +109,26 @@ def publish(run: RunConfig, results: TrainingResults, work: Path, emit: Emit) ->
 
     _check_effect(facts, base, adapter, held, reader, emit)
 
-    emit(Stage(name="publish", message=output.uri(prefix)))
-    folder = work / "publish" / "adapter"
-    assemble.assemble_adapter(facts, adapter, base, template, folder, output.uri(prefix))
-    metadata = facts.metadata("adapter", datetime.now(UTC)).model_dump(mode="json")
-    manifest = output.publish(folder, prefix, metadata)
-    emit(
-        Artifact(
-            uri=output.uri(prefix),
-            bytes=manifest.size,
-            manifest_sha256=manifest.sha256,
-            serve_command=facts.serve_command(output.uri(prefix)),
-            test_loss_before=results.test_loss_before,
-            test_loss_after=results.test_loss_after,
+    with local(work, "write"):
+        scratch = tempfile.TemporaryDirectory(prefix="publish-", dir=work)
+    with scratch as name:
+        folder = Path(name) / "adapter"
+        emit(Stage(name="publish", message=output.uri(prefix)))
+        assemble.assemble_adapter(facts, adapter, base, template, folder, output.uri(prefix))
+        metadata = facts.metadata("adapter", datetime.now(UTC)).model_dump(mode="json")
+        manifest = output.publish(folder, prefix, metadata)
+        emit(
+            Artifact(
+                uri=output.uri(prefix),
+                bytes=manifest.size,
+                manifest_sha256=manifest.sha256,
+                serve_command=facts.serve_command(output.uri(prefix)),
+                test_loss_before=results.test_loss_before,
+                test_loss_after=results.test_loss_after,
+            )
         )
-    )
-    if run.output.merge:
-        _publish_merged(facts, output, base, folder, template, held.tokens, emit)
+        if run.output.merge:
+            _publish_merged(facts, output, base, folder, template, held.tokens, emit)
 
 
 def check_adapter_files(adapter: Path, run: RunConfig) -> None:
