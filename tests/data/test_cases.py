@@ -140,7 +140,15 @@ def _check(case: dict[str, Any], model: Path, folder: Path) -> None:
     raise problems[0]
 
 
-@pytest.mark.parametrize("case", CASES["cases"], ids=_id)
+def _tiny_cases() -> list[Any]:
+    long = ("late-string.jsonl",)
+    return [
+        pytest.param(case, id=_id(case), marks=[pytest.mark.slow] if case["file"] in long else [])
+        for case in CASES["cases"]
+    ]
+
+
+@pytest.mark.parametrize("case", _tiny_cases())
 def test_case_with_a_tiny_tokenizer(case: dict[str, Any], tiny: Path, tmp_path: Path) -> None:
     _check(case, tiny, tmp_path)
 

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from finetune_trainer.config import Event, ExitReason, Outcome, Prepared, Warned, parse_event
@@ -172,6 +173,7 @@ def test_a_stopped_stage_leaves_nothing_that_looks_finished(sent: signal.Signals
     process = start(config)
     time.sleep(2)
     assert process.poll() is None
+    workers = psutil.Process(process.pid).children(recursive=True)
     began = time.monotonic()
     os.kill(process.pid, sent)
     out, _ = process.communicate(timeout=30)
@@ -181,7 +183,9 @@ def test_a_stopped_stage_leaves_nothing_that_looks_finished(sent: signal.Signals
         assert outcome([parse_event(line) for line in out.splitlines()]).reason is ExitReason.PREEMPTED
         assert tree(config.parent / "work") == []
     assert open_output(f"file://{config.parent}/output").manifest("run-1/prepared") is None
-    # Workers of a killed stage end with it, and the next start is not disturbed by what it left.
+    assert len(workers) > 1
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    # The next start is not disturbed by what a killed one left.
     fill(config.parent / "data", {"a.jsonl": ROWS})
     process = start(config)
     out, _ = process.communicate(timeout=60)

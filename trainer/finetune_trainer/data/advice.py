@@ -95,6 +95,12 @@ def _prompts(report: Report, tally: Counter[str]) -> Iterator[Warned]:
             " does not write before these replies (a reasoning block, most likely)",
             hint="give the replies their reasoning_content, or choose a template without reasoning",
         )
+    for role in ("system", "user", "tool"):
+        if rows := tally[f"lost {role}"]:
+            yield Warned(
+                message=f"in {rows} rows the template leaves out or rewrites messages of the role {role}",
+                hint="look at them with `finetune data`, and choose a template that shows these messages",
+            )
     if tally["tools in the system prompt"]:
         yield Warned(
             message="the template has no place for tools: in"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -55,7 +57,16 @@ def _start(plan: Plan) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = Worker(plan)
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot say so, and its queue would be waited for for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _process(task: Task, previews: int) -> Result:
@@ -64,7 +75,7 @@ def _process(task: Task, previews: int) -> Result:
 
 
 class Pool:
-    """Processes blocks: the first one here, so that small data needs no processes, the rest in a pool.
+    """Processes blocks: a single one here, so that small data needs no processes, several in a pool.
 
     Args:
         plan: what to do.
@@ -86,18 +97,19 @@ class Pool:
             RunError: OutOfMemory, a process was killed.
         """
         waiting = iter(tasks)
-        local = waiting if self._processes == 1 else _first(waiting)
-        for task in local:
+        first = list(itertools.islice(waiting, 2))
+        following = itertools.chain(first, waiting)
+        if self._processes > 1 and len(first) > 1:
+            yield from self._spread(following)
+            return
+        for task in following:
             result = self._local.process(
                 task.block, task.name, task.form, previews=self._previews, encode=task.encode
             )
-            self._previews = max(0, self._previews - len(result.previews))
+            self._previews -= len(result.previews)
             yield task, result
-        following = next(waiting, None)
-        if following is not None:
-            yield from self._spread(following, waiting)
 
-    def _spread(self, first: Task, rest: Iterator[Task]) -> Iterator[tuple[Task, Result]]:
+    def _spread(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
         executor = ProcessPoolExecutor(
             self._processes,
             mp_context=multiprocessing.get_context("spawn"),
@@ -106,8 +118,7 @@ class Pool:
         )
         running: collections.deque[tuple[Task, Future[Result]]] = collections.deque()
         try:
-            running.append((first, executor.submit(_process, first, self._previews)))
-            for task in rest:
+            for task in tasks:
                 running.append((task, executor.submit(_process, task, self._previews)))
                 if len(running) > 2 * self._processes:
                     yield self._finished(*running.popleft())
@@ -120,7 +131,7 @@ class Pool:
                 "give the prepare stage more memory",
             ) from None
         finally:
-            # Not waited for: on a signal the stage has to be gone in a moment.
+            # On a signal the stage has to be gone in a moment. Python 3.14 has a public way to do this.
             for process in list((executor._processes or {}).values()):
                 process.terminate()
             executor.shutdown(wait=True, cancel_futures=True)
@@ -130,9 +141,3 @@ class Pool:
         result.previews = result.previews[: self._previews]
         self._previews -= len(result.previews)
         return task, result
-
-
-def _first(tasks: Iterator[Task]) -> Iterator[Task]:
-    task = next(tasks, None)
-    if task is not None:
-        yield task

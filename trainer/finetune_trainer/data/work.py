@@ -148,6 +148,8 @@ class Worker:
                 result.tally["spelled"] += 1
             item.rendered = self._renderer(row).render(row)
             item.row = row
+            for role in _lost(row, item.rendered[-1].text):
+                result.tally[f"lost {role}"] += 1
             result.tally["unended"] += not item.rendered[0].ends
             result.tally["foreign prompts"] += item.rendered[0].foreign_prompt
         result.scripts.update(scripts(text))
@@ -287,6 +289,16 @@ class Worker:
             shown = [segments(rendered, self.tokeniser, item.guard) for rendered in item.rendered]
         tokens = sum(map(len, examples))
         return Preview(file, item.number, item.turns, tokens, truncated, shown)
+
+
+def _lost(row: Conversation, text: str) -> set[str]:
+    """Roles of messages whose content a template leaves out, replies apart: their reasoning may go."""
+    lost: set[str] = set()
+    for message in row.messages:
+        content = message["content"].strip()
+        if message["role"] != "assistant" and content not in text and tojson(content)[1:-1] not in text:
+            lost.add(message["role"])
+    return lost
 
 
 def _spoken(message: Message) -> Message:
