@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.fixtures.models import tiny_llama
 
@@ -74,7 +72,8 @@ class Bench:
             job[key] = {**job.get(key, {}), **value} if isinstance(value, dict) else value
         path = self.folder / f"{name}.yaml"
         manifest = {"apiVersion": "finetune.dev/v1alpha1", "kind": "FineTuneJob", "metadata": {"name": name}}
-        path.write_text(yaml.safe_dump({**manifest, "spec": job}))
+        # JSON is YAML too, and quotes "1e-3", which PyYAML would not.
+        path.write_text(json.dumps({**manifest, "spec": job}, indent=2))
         return path
 
     def run(
@@ -83,18 +82,20 @@ class Bench:
         """Run a job to its end; `at` sees each event and may act, until it says that it has."""
         command = [sys.executable, "-m", "finetune_operator.cli", "run", str(job), "--json"]
         errors = self.folder / "errors.txt"
-        with errors.open("w") as stderr:
-            process = subprocess.Popen(
+        run = Run()
+        with (
+            errors.open("w") as stderr,
+            subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
                 cwd=self.folder,
                 env={**os.environ, "FINETUNE_STATE": str(self.folder / "state")},
-            )
-            run = Run()
+            ) as process,
+        ):
+            assert process.stdout is not None
             try:
-                assert process.stdout is not None
                 for line in process.stdout:
                     event = json.loads(line)
                     run.events.append(event)
@@ -102,8 +103,7 @@ class Bench:
                         at = None
                 run.code = process.wait(timeout=60)
             finally:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
+                process.kill()
         run.errors = errors.read_text()
         return run
 

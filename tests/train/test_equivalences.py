@@ -48,9 +48,9 @@ def gang(ranks, cases, folder):
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(
-        text[-3000:] for text in said
-    )
+    for rank, process in enumerate(processes):
+        if process.returncode:
+            pytest.fail(f"rank {rank} ended with {process.returncode}:\n{said[rank][-2000:]}", pytrace=False)
     return json.loads(out.read_text())
 
 

@@ -103,7 +103,7 @@ def train(case, folder: Path):
     adapted = wrap(model, run.adapter, seed=1)
     if case["stage"] < 3 and case.get("fused", True):
         fuse(adapted)
-    engine = Engine(Objective(adapted, model, frozen_head=case["stage"] < 3), zero.configuration(run), 0.1)
+    engine = Engine(Objective(adapted, model, split=case["stage"] == 3), zero.configuration(run), 0.1)
     engine.module.train()
     split = Rows()
     stepper = Stepper(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from finetune_trainer.artifact import libraries
+from finetune_trainer import libraries
 from finetune_trainer.artifact.locate import Published, locate
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.storage import cache_folder, open_source

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from finetune_trainer.artifact import assemble, libraries, verify
+from finetune_trainer import libraries
+from finetune_trainer.artifact import assemble, verify
 from finetune_trainer.artifact.facts import Facts, read_report, stop_tokens
 from finetune_trainer.artifact.origin import origin
 from finetune_trainer.artifact.prompts import Held, Reader, choose

@@ -6,14 +6,15 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from finetune_trainer.config import ExitReason, Outcome, RunConfig
 from finetune_trainer.train.emit import Emitter
 from finetune_trainer.train.signals import StopRequest
 
 
-def main() -> int:
-    """Run one rank to its outcome; returns the outcome's exit code."""
+def main() -> NoReturn:
+    """Run one rank to its outcome, and leave with the outcome's exit code."""
     parser = argparse.ArgumentParser(prog="finetune_trainer.train")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
@@ -24,11 +25,13 @@ def main() -> int:
     stop = StopRequest()
     stop.listen()
     # torch and its friends take seconds to import: only after signals and events are in place.
-    from finetune_trainer.train import failures, quiet
+    from finetune_trainer import libraries
+
+    libraries.settle()
+    from finetune_trainer.train import failures
     from finetune_trainer.train.rank import train
     from finetune_trainer.train.world import join
 
-    quiet.silence()
     try:
         world = join(gpus=run.workers.gpus_per_worker > 0)
         progress = train(run, arguments.work, world, emit, stop)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from peft import PeftModel
 from transformers import PreTrainedModel
 
+from finetune_trainer.train.arithmetic import project
 from finetune_trainer.train.collate import MicroBatch
 from finetune_trainer.train.loss import sum_loss
 
@@ -17,18 +19,22 @@ class Objective(torch.nn.Module):
 
     Args:
         model: what is trained, adapters attached.
-        causal: the causal LM inside `model` (the same object where nothing wraps it).
-        frozen_head: nothing in the output head is trained, and its weights are whole on this rank.
+        causal: the causal LM inside `model`.
+        split: parameters are split over the ranks (ZeRO stage 3). The ranks' rows hold different
+            numbers of trained tokens, and a module that one rank calls more often than another
+            leaves the others waiting for its weights; so the head's are gathered once a forward pass.
     """
 
-    def __init__(self, model: PeftModel, causal: PreTrainedModel, *, frozen_head: bool) -> None:
+    def __init__(self, model: PeftModel, causal: PreTrainedModel, *, split: bool) -> None:
         super().__init__()
         self.model = model
         # Held in a list so that the parameters are not registered twice.
         self._causal = [causal]
-        self.frozen_head = frozen_head
-        self.own_head = True
-        """Whether head() gives the model's own logits; probe() finds out."""
+        self._split = split
+        output = causal.get_output_embeddings()
+        self._frozen_head = not any(parameter.requires_grad for parameter in output.parameters())
+        self.own_head = not split or (type(output) is torch.nn.Linear and self._frozen_head)
+        """Whether the loss is taken through head(); else from the logits that the model itself gives."""
 
     @property
     def causal(self) -> PreTrainedModel:
@@ -42,7 +48,12 @@ class Objective(torch.nn.Module):
         `logit_scale`, Granite divides by `logits_scaling`, Gemma 2 caps with a tanh.
         """
         config = self.causal.config.get_text_config()
-        logits: torch.Tensor = self.causal.get_output_embeddings()(hidden)
+        output = self.causal.get_output_embeddings()
+        logits: torch.Tensor = (
+            project(hidden, output.weight, output.bias)
+            if type(output) is torch.nn.Linear and self._frozen_head
+            else output(hidden)
+        )
         if (scale := getattr(config, "logit_scale", None)) is not None:
             logits = logits * scale
         if (scaling := getattr(config, "logits_scaling", None)) is not None:
@@ -56,13 +67,14 @@ class Objective(torch.nn.Module):
         if not self.own_head:
             return self._whole_logits(batch)
         hidden = self.causal.get_decoder()(**batch.inputs(), use_cache=False).last_hidden_state
-        return sum_loss(
-            hidden.flatten(0, 1)[batch.predicting],
-            batch.targets,
-            self.head,
-            vocabulary=self.causal.config.get_text_config().vocab_size,
-            frozen_head=self.frozen_head,
-        )
+        with self._head_at_hand():
+            return sum_loss(
+                hidden.flatten(0, 1)[batch.predicting],
+                batch.targets,
+                self.head,
+                vocabulary=self.causal.config.get_text_config().vocab_size,
+                frozen_head=self._frozen_head,
+            )
 
     def _whole_logits(self, batch: MicroBatch) -> torch.Tensor:
         logits = self.causal(**batch.inputs(), use_cache=False).logits
@@ -74,21 +86,34 @@ class Objective(torch.nn.Module):
             frozen_head=False,
         )
 
+    def _head_at_hand(self) -> AbstractContextManager[object]:
+        """While it lasts, the head's weights are whole on this rank. A collective at stage 3."""
+        if not self._split:
+            return nullcontext()
+        from deepspeed.runtime.zero import GatheredParameters
+
+        gathered: AbstractContextManager[object] = GatheredParameters(
+            list(self.causal.get_output_embeddings().parameters())
+        )
+        return gathered
+
     @torch.no_grad()
-    def probe(self, batch: MicroBatch) -> bool:
+    def probe(self, batch: MicroBatch) -> None:
         """Compare head() with the model's own logits once, and keep to the model's where they differ.
 
         An architecture may do something to its logits that head() does not know.
         """
+        if not self.own_head:
+            return
         training = self.training
         self.eval()
         inputs: dict[str, Any] = batch.inputs()
         hidden = self.causal.get_decoder()(**inputs, use_cache=False).last_hidden_state
-        ours = self.head(hidden.flatten(0, 1)[:16]).float()
+        with self._head_at_hand():
+            ours = self.head(hidden.flatten(0, 1)[:16]).float()
         own = self.causal(**inputs, use_cache=False).logits.flatten(0, 1)[:16].float()
         self.train(training)
         self.own_head = bool(torch.allclose(ours, own, rtol=1e-2, atol=1e-2))
-        return self.own_head
 
 
 def _identity(logits: torch.Tensor) -> torch.Tensor:

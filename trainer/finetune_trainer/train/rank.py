@@ -48,7 +48,7 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
     adapted = wrap(base.model, run.adapter, seed=run.training.seed)
     if zero.stage_of(run) < 3:
         fuse(adapted)
-    objective = Objective(adapted, base.model, frozen_head=_head_is_frozen(base) and zero.stage_of(run) < 3)
+    objective = Objective(adapted, base.model, split=zero.stage_of(run) == 3)
     engine = Engine(objective, configuration, run.training.weight_decay)
     shape = Shape.of(run, packs=base.packs, padding=padding_token(base.model))
     sample = shape.collate([(splits.train.tokens(0), splits.train.trained(0))]).to(world.device)
@@ -144,11 +144,6 @@ def _settle_packing(base: Base, run: RunConfig, splits: Splits, emit: Emitter, w
             )
         )
     return use_padding(base, run)
-
-
-def _head_is_frozen(base: Base) -> bool:
-    head = base.model.get_output_embeddings()
-    return not any(parameter.requires_grad for parameter in head.parameters())
 
 
 def _leave(
