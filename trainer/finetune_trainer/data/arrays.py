@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,13 +49,13 @@ class Examples:
         """Which of its tokens are learned as targets, bool `[tokens]`; never the first."""
         return self._trained[self._offsets[place] : self._offsets[place + 1]]
 
-    @property
+    @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Tokens of each example, int64 `[examples]`."""
         lengths: npt.NDArray[np.int64] = np.diff(self._offsets)
         return lengths
 
-    @property
+    @cached_property
     def trained_counts(self) -> npt.NDArray[np.int64]:
         """Learned tokens of each example, int64 `[examples]`, counted in one pass over the file."""
         counts = np.zeros(len(self), dtype=np.int64)
@@ -97,7 +98,7 @@ class Spool:
         self._lengths.append(lengths)
         self._rows.append(rows)
 
-    @property
+    @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Tokens of each example so far."""
         return np.concatenate(self._lengths) if self._lengths else np.zeros(0, dtype=np.int64)
