@@ -138,7 +138,15 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_validate_imports_nothing_heavy() -> None:
-    assert not modules_after(["validate", str(JOBS / "everything.yaml")]) & (HEAVY | {"importlib.metadata"})
+    assert not modules_after(["validate", str(JOBS / "qwen-7b-lora.yaml")]) & (HEAVY | {"importlib.metadata"})
+
+
+def test_an_expert_overlay_costs_no_more_than_the_contract() -> None:
+    imported = modules_after(["validate", str(JOBS / "everything.yaml")])
+    assert not imported & (HEAVY - {"finetune_trainer"})
+    assert {name for name in imported if name.startswith("finetune_trainer.")} == {
+        name for name in imported if name.startswith("finetune_trainer.config")
+    }
 
 
 @contextmanager

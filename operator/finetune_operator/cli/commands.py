@@ -17,7 +17,7 @@ COMMANDS = {
     ),
     "run": ("finetune_operator.cli.run", "run a job on this machine, by the stages a cluster runs"),
     "try": ("finetune_trainer.artifact.chat", "ask a trained adapter a question"),
-    "data": ("finetune_trainer.data.cli", "show what will be learned from data, before any training"),
+    "data": ("finetune_operator.cli.data", "show what will be learned from data, before any training"),
 }
 """Name to module and help. A module of the trainer is executed, one of ours is imported."""
 
@@ -91,14 +91,14 @@ def _run(arguments: list[str]) -> int:
 def _start(name: str, arguments: list[str]) -> int:
     module = COMMANDS[name][0]
     if module.startswith("finetune_trainer."):
-        return _execute(name, module, arguments)
+        return execute(name, module, arguments)
     from importlib import import_module
 
     code: int = import_module(module).main(arguments)
     return code
 
 
-def _execute(name: str, module: str, arguments: list[str]) -> int:  # noqa: RET503 - execv never returns
+def execute(name: str, module: str, arguments: list[str]) -> int:  # noqa: RET503 - execv never returns
     """Replace this process by a module of the trainer; returns only where the training stack is missing."""
     from importlib.util import find_spec
 
