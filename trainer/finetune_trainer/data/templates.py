@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import jinja2
+
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.data.chat_template import ChatTemplate
 from finetune_trainer.data.tokeniser import Tokeniser
@@ -84,7 +86,7 @@ def resolve(name: str, tokeniser: Tokeniser, now: datetime) -> Template:
 
 
 def jinja(style: Turns, *, bos: bool, end: str, stop_known: bool) -> str:
-    """Write a style as a chat template: its words, then the turns that all styles share.
+    """Write a style as a chat template: its words put into the turns that all styles share.
 
     Args:
         style: the family's turns.
@@ -108,18 +110,28 @@ def jinja(style: Turns, *, bos: bool, end: str, stop_known: bool) -> str:
         "tool_close": tool[1],
         "prompt": prompt,
     }
-    start = f"{'bos_token + ' if bos else ''}{_quoted(style.start)}"
-    lines = [f"{{%- set start = {start} -%}}"]
-    for name, text in words.items():
-        if style.stop and not stop_known:
-            text = text.replace(style.stop, END)
-        lines.append(f"{{%- set {name} = {_quoted(text.replace(END, end))} -%}}")
-    flags = {"folded": style.folded, "trims": style.trims, "thinking": style.thinking != "none"}
-    lines += [f"{{%- set {name} = {str(flag).lower()} -%}}" for name, flag in flags.items()]
-    return "\n".join(lines) + "\n" + _TURNS
+    if style.stop and not stop_known:
+        words = {name: text.replace(style.stop, END) for name, text in words.items()}
+    filled = {name: _quoted(text.replace(END, end)) for name, text in words.items()}
+    return _TURNS.render(
+        filled,
+        start=f"{'bos_token + ' if bos else ''}{_quoted(style.start)}",
+        folded=style.folded,
+        thinking=style.thinking != "none",
+        trim=" | trim" if style.trims else "",
+    )
 
 
-_TURNS = Path(__file__).with_name("turns.jinja").read_text(encoding="utf-8")
+_TURNS = jinja2.Environment(  # noqa: S701 - chat templates are no HTML
+    block_start_string="[%",
+    block_end_string="%]",
+    variable_start_string="[[",
+    variable_end_string="]]",
+    comment_start_string="[#",
+    comment_end_string="#]",
+    trim_blocks=True,
+    lstrip_blocks=True,
+).from_string(Path(__file__).with_name("turns.jinja").read_text(encoding="utf-8"))
 
 
 def _quoted(text: str) -> str:
