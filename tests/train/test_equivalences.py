@@ -140,8 +140,8 @@ def test_two_ranks_at_any_stage_equal_one(alone, pair, stage):
 def test_bf16_follows_fp32_at_every_stage(alone, pair, stage):
     for ours in (pair[f"bf16-{stage}"], alone["bf16"]):
         difference = np.array(ours["losses"]) - np.array(alone["reference"]["losses"])
-        assert np.abs(difference).max() <= 2e-2
-        assert abs(difference.mean()) <= 2e-3
+        assert np.abs(difference).max() <= 5e-2
+        assert abs(difference.mean()) <= 5e-3
 
 
 def test_evaluation_does_not_depend_on_ranks_or_rows(alone, pair):

@@ -142,7 +142,7 @@ def train(case, folder: Path):
     evaluation = stepper.evaluate(split)
     result = {
         "losses": losses,
-        "norms": norms,
+        "norms": norms[: case["steps"]],
         "weights": {name: value.flatten().tolist() for name, value in weights.items()},
         "evaluation": evaluation,
     }

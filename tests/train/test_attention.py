@@ -1,0 +1,114 @@
+"""Examples in one row do not see each other."""
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
+
+from finetune_trainer.train.attention import PACKED, UnpackableError, packed_attention
+from finetune_trainer.train.collate import pack
+from finetune_trainer.train.probes import packing_is_safe
+from finetune_trainer.train.world import World
+from tests.train.test_collate import example
+
+ALONE = World(rank=0, size=1, local_rank=0, device=torch.device("cpu"))
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+def model(kind, config):
+    torch.manual_seed(0)
+    made = kind(config).eval()
+    made.set_attn_implementation(PACKED)
+    return made
+
+
+class Two:
+    """A split of two examples."""
+
+    def __len__(self):
+        return 2
+
+    def tokens(self, index):
+        return example([index + 3, 7, 9, 11, 2, 5, 8, 13, 21, 1], [0])[0]
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_each_example_attends_to_itself_alone(window):
+    torch.manual_seed(2)
+    query, key, value = torch.randn(1, 4, 12, 8), torch.randn(1, 2, 12, 8), torch.randn(1, 2, 12, 8)
+    bounds = torch.tensor([0, 5, 6, 12], dtype=torch.int32)
+    got, _ = packed_attention(
+        torch.nn.Identity(), query, key, value, None, sliding_window=window, cu_seq_lens_q=bounds
+    )
+    position = torch.arange(12)
+    segment = torch.bucketize(position, bounds[1:].long(), right=True)
+    allowed = (segment[:, None] == segment[None, :]) & (position[:, None] >= position[None, :])
+    if window is not None:
+        allowed &= position[:, None] - position[None, :] < window
+    dense = scaled_dot_product_attention(
+        query,
+        key.repeat_interleave(2, dim=1),
+        value.repeat_interleave(2, dim=1),
+        attn_mask=allowed,
+    )
+    torch.testing.assert_close(got, dense.transpose(1, 2))
+
+
+@pytest.mark.parametrize("implementation", [PACKED, "eager"])
+def test_a_packed_row_gives_what_each_example_gives_alone(implementation):
+    llama = model(LlamaForCausalLM, LlamaConfig(**SIZES))
+    llama.set_attn_implementation(implementation)
+    one, two = example(range(9), [0] * 9), example(range(20, 35), [0] * 15)
+    with torch.no_grad():
+        together = llama(**pack([one, two]).inputs(), use_cache=False).logits[0]
+        llama.set_attn_implementation("sdpa")
+        alone = [llama(input_ids=torch.tensor([e[0].tolist()])).logits[0] for e in (one, two)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "safe"),
+    [
+        (LlamaForCausalLM, LlamaConfig(**SIZES), True),
+        (MistralForCausalLM, MistralConfig(**SIZES, sliding_window=4), True),
+        (Gemma2ForCausalLM, Gemma2Config(**SIZES, head_dim=8, attn_logit_softcapping=2.0), False),
+    ],
+    ids=["llama", "mistral-with-a-window", "gemma2-with-capped-scores"],
+)
+def test_the_probe_knows_what_may_be_packed(kind, config, safe):
+    assert packing_is_safe(model(kind, config), Two(), ALONE) is safe
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"attention_mask": torch.ones(1, 1, 4, 4)},
+        {"cu_seq_lens_q": None},
+        {"softcap": 30.0},
+        {"s_aux": torch.zeros(2)},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_what_it_cannot_do_it_refuses(wrong):
+    tensor = torch.randn(1, 2, 4, 8)
+    given = {
+        "attention_mask": None,
+        "cu_seq_lens_q": torch.tensor([0, 4], dtype=torch.int32),
+        **wrong,
+    }
+    with pytest.raises(UnpackableError):
+        packed_attention(torch.nn.Identity(), tensor, tensor, tensor, **given)
