@@ -151,8 +151,19 @@ def test_evaluation_does_not_depend_on_ranks_or_rows(alone, pair):
         assert other["evaluation"][0] == pytest.approx(loss, abs=2e-4)
 
 
+@pytest.fixture(scope="module")
+def continued(folder, pair):
+    return gang(
+        1,
+        [
+            {"name": f"{stage}", "continue": f"zero{stage}.safetensors", "continue_at": 20}
+            for stage in range(4)
+        ],
+        folder,
+    )
+
+
 @pytest.mark.parametrize("stage", range(4))
-def test_a_checkpoint_of_two_ranks_continues_on_one(alone, pair, folder, stage):
-    left = {"name": f"left-{stage}", "continue": f"zero{stage}.safetensors", "continue_at": 20}
-    continued = gang(1, [left], folder)[f"left-{stage}"]
-    np.testing.assert_allclose(continued["losses"], alone["reference"]["losses"][20:], rtol=0, atol=1e-5)
+def test_a_checkpoint_of_two_ranks_continues_on_one(alone, continued, stage):
+    losses = continued[str(stage)]["losses"]
+    np.testing.assert_allclose(losses, alone["reference"]["losses"][20:], rtol=0, atol=1e-5)
