@@ -48,8 +48,11 @@ def parser_of(main: Callable[[list[str]], int]) -> argparse.ArgumentParser:
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of each command, by the words that start it."""
+    modules = {name: import_module(module) for name, (module, _) in COMMANDS.items()}
+    # `data` only hands over: its options are those of the module that it names.
     found = {
-        f"finetune {name}": parser_of(import_module(module).main) for name, (module, _) in COMMANDS.items()
+        f"finetune {name}": parser_of(import_module(getattr(module, "MODULE", module.__name__)).main)
+        for name, module in modules.items()
     }
     return found | {"finetune-worker": parser_of(import_module(AGENT[0]).main)}
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from finetune_operator.cli.commands import USAGE, execute
 
-_MODULE = "finetune_trainer.data.cli"
+MODULE = "finetune_trainer.data.cli"
+"""What is executed, and knows the options."""
 _JOB_ENDINGS = (".yaml", ".yml")
 _FAULTY = 1
 
@@ -22,7 +23,7 @@ def main(argv: list[str]) -> int:
     """
     jobs = [argument for argument in argv if argument.endswith(_JOB_ENDINGS)]
     if not jobs:
-        return execute("data", _MODULE, argv)
+        return execute("data", MODULE, argv)
     rest = [argument for argument in argv if argument not in jobs]
     if len(jobs) > 1:
         print("finetune data: takes one job file at a time", file=sys.stderr)
@@ -49,4 +50,4 @@ def _show(path: Path, rest: list[str]) -> int:
     with os.fdopen(os.dup(descriptor), "wb") as file:
         file.write(config.model_dump_json().encode())
     os.set_inheritable(descriptor, True)
-    return execute("data", _MODULE, ["--config", f"/proc/self/fd/{descriptor}", *rest])
+    return execute("data", MODULE, ["--config", f"/proc/self/fd/{descriptor}", *rest])

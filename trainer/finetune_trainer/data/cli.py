@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="finetune data",
         description="Show what will be learned: a report, warnings, and rows as the model will see them.",
     )
-    parser.add_argument("files", nargs="*", metavar="FILE", help="files, folders or URIs of rows")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="files, folders or URIs of rows; or one job file (.yaml)"
+    )
     parser.add_argument("--config", type=Path, help="a run.json in place of files and flags")
     parser.add_argument("--format", choices=("Auto", *get_args(Format)), default="Auto", help="default: Auto")
     parser.add_argument("--template", default="Model", help=f"one of {', '.join(TEMPLATES)}; default: Model")

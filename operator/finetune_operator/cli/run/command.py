@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -120,7 +122,7 @@ def _attempt(
     finally:
         display.close()
     if outcome.reason is ExitReason.SUCCEEDED:
-        _tell(outcome, success(findings), options)
+        _tell(outcome, success(findings, _program()), options)
     elif is_stop(outcome):
         _tell(outcome, stopped(outcome, findings), options, to=sys.stderr)
     else:
@@ -169,12 +171,23 @@ def _with_output(job: FineTuneJob, uri: str | None) -> FineTuneJob:
     return job.model_copy(update={"spec": job.spec.model_copy(update={"output": output})})
 
 
+def _program() -> str:
+    """What this person types for `finetune`, so that the next command can be copied as it is."""
+    if shutil.which("finetune") is not None:
+        return "finetune"
+    started = Path(sys.argv[0]).absolute()
+    if started.name != "finetune":
+        return shlex.join([sys.executable, "-m", "finetune_operator.cli"])
+    below = started.is_relative_to(Path.cwd())
+    return shlex.quote(str(started.relative_to(Path.cwd()) if below else started))
+
+
 def _tell_finished(config: RunConfig, found: Survey, options: argparse.Namespace) -> None:
     uri = place(found.published_uri)
     outcome = Outcome(reason=ExitReason.SUCCEEDED, message=f"finished already: {uri}")
     lines = [
         f"{config.name} is finished already, by attempt {found.published_attempt} (--fresh trains it anew)",
-        *adapter(found.published_uri, found.published_bytes),
+        *adapter(found.published_uri, found.published_bytes, program=_program()),
     ]
     _tell(outcome, lines, options)
 

@@ -39,8 +39,8 @@ def place(uri: str) -> str:
     return unquote(urlsplit(uri).path) if uri.startswith("file:///") else uri
 
 
-def success(findings: Findings) -> list[str]:
-    """The lines that end a run which went well."""
+def success(findings: Findings, program: str = "finetune") -> list[str]:
+    """The lines that end a run which went well; `program` is what to type for `finetune`."""
     artifact = findings.artifact
     lines: list[str] = []
     if artifact is not None:
@@ -62,22 +62,23 @@ def success(findings: Findings) -> list[str]:
     if findings.checkpoint is not None:
         lines.append(_labelled("checkpoint", f"step {findings.checkpoint.step}"))
     if artifact is not None:
-        lines += adapter(artifact.uri, artifact.bytes, _question(findings.samples))
+        lines += adapter(artifact.uri, artifact.bytes, _question(findings.samples), program)
     return lines
 
 
-def adapter(uri: str, count: int, question: str = _QUESTION) -> list[str]:
+def adapter(uri: str, count: int, question: str = _QUESTION, program: str = "finetune") -> list[str]:
     """Where an adapter lies, and what to type next.
 
     Args:
         uri: where it was published.
         count: its size in bytes.
         question: what to ask it.
+        program: what to type for `finetune`.
     """
     folder = place(uri)
     return [
         _labelled("adapter", f"{folder} ({size(count)})"),
-        _labelled("next", f"finetune try {shlex.quote(folder)} {shlex.quote(question)}"),
+        _labelled("next", f"{program} try {shlex.quote(folder)} {shlex.quote(question)}"),
     ]
 
 
