@@ -76,9 +76,7 @@ class Bench:
         path.write_text(json.dumps({**manifest, "spec": job}, indent=2))
         return path
 
-    def run(
-        self, job: Path, *, at: Callable[[dict[str, Any], subprocess.Popen[str]], bool] | None = None
-    ) -> Run:
+    def run(self, job: Path, *, at: Act | None = None) -> Run:
         """Run a job to its end; `at` sees each event and may act, until it says that it has."""
         command = [sys.executable, "-m", "finetune_operator.cli", "run", str(job), "--json"]
         errors = self.folder / "errors.txt"

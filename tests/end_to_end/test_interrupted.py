@@ -3,17 +3,20 @@
 import json
 import os
 import signal
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.end_to_end.conftest import ranks
+from tests.end_to_end.conftest import Bench, ranks
 
 pytestmark = pytest.mark.slow
 STEPS = 40
 
 
 @pytest.fixture
-def spec():
+def spec() -> dict[str, Any]:
     return {
         "training": {
             "maxSteps": STEPS,
@@ -27,21 +30,21 @@ def spec():
     }
 
 
-def kill_a_rank(event, process):
+def kill_a_rank(event: dict[str, Any], process: subprocess.Popen[str]) -> bool:
     if event["event"] != "step" or event["step"] < 12:
         return False
     os.kill(ranks()[0], signal.SIGKILL)
     return True
 
 
-def interrupt(event, process):
+def interrupt(event: dict[str, Any], process: subprocess.Popen[str]) -> bool:
     if event["event"] != "step" or event["step"] < 12:
         return False
     process.send_signal(signal.SIGINT)
     return True
 
 
-def test_a_killed_rank_and_the_same_command_again(bench, tiny, spec):
+def test_a_killed_rank_and_the_same_command_again(bench: Bench, tiny: Path, spec: dict[str, Any]) -> None:
     undisturbed = bench.run(bench.job(tiny, output="undisturbed", **spec))
     assert undisturbed.code == 0, undisturbed.errors
     assert list(undisturbed.losses) == list(range(1, STEPS + 1))
@@ -69,7 +72,9 @@ def test_a_killed_rank_and_the_same_command_again(bench, tiny, spec):
     assert len(kept) == 2
 
 
-def test_ctrl_c_takes_a_checkpoint_and_the_same_command_goes_on(bench, tiny, spec):
+def test_ctrl_c_takes_a_checkpoint_and_the_same_command_goes_on(
+    bench: Bench, tiny: Path, spec: dict[str, Any]
+) -> None:
     job = bench.job(tiny, **spec)
     stopped = bench.run(job, at=interrupt)
     assert stopped.code == 21, stopped.errors

@@ -1,10 +1,14 @@
 """The same job on one rank or two, at any ZeRO stage, quantised or not: the same kind of adapter."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from tests.end_to_end.conftest import Bench
 from tests.fixtures.smollm2 import smollm2
 
 pytestmark = pytest.mark.slow
@@ -18,7 +22,7 @@ TRAINING = {
 }
 
 
-def form(artifact):
+def form(artifact: Path) -> tuple[list[str], dict[str, tuple[int, ...]], list[str]]:
     """What an adapter is made of, without its values."""
     tensors = load_file(artifact / "adapter_model.safetensors")
     config = json.loads((artifact / "adapter_config.json").read_text())
@@ -26,8 +30,7 @@ def form(artifact):
     return files, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, config["target_modules"]
 
 
-def logits_with_and_without(model, artifact):
-    import torch
+def logits_with_and_without(model: Path, artifact: Path) -> tuple[torch.Tensor, torch.Tensor]:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -39,12 +42,12 @@ def logits_with_and_without(model, artifact):
     return plain, tuned
 
 
-def test_two_workers_zero3_qlora_on_the_real_model_leave_what_one_process_leaves(bench):
+def test_two_workers_zero3_qlora_on_the_real_model_leave_what_one_process_leaves(bench: Bench) -> None:
     model = smollm2()
     training = {
         "maxSteps": 2,
         "globalBatchSize": 4,
-        "precision": "BF16",
+        "precision": "FP32",
         "logSteps": 1,
         "learningRate": "1e-3",
     }
@@ -89,7 +92,7 @@ def test_two_workers_zero3_qlora_on_the_real_model_leave_what_one_process_leaves
     ],
     ids=["offload-all", "offload-optimizer-two", "fp16", "named-targets", "unpacked", "eager"],
 )
-def test_ways_to_train(bench, tiny, spec):
+def test_ways_to_train(bench: Bench, tiny: Path, spec: dict[str, Any]) -> None:
     merged = {**spec}
     defaults = {
         "maxSteps": 3,

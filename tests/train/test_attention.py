@@ -1,7 +1,11 @@
 """Examples in one row do not see each other."""
 
+from typing import Any, cast
+
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
     Gemma2Config,
@@ -10,16 +14,19 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
 )
 
 from finetune_trainer.train.attention import PACKED, UnpackableError, packed_attention
 from finetune_trainer.train.collate import pack
 from finetune_trainer.train.probes import packing_is_safe
+from finetune_trainer.train.step import Split
 from finetune_trainer.train.world import World
 from tests.train.test_collate import example
 
 ALONE = World(rank=0, size=1, local_rank=0, device=torch.device("cpu"))
-SIZES = {
+SIZES: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -29,9 +36,9 @@ SIZES = {
 }
 
 
-def model(kind, config):
+def model(kind: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
     torch.manual_seed(0)
-    made = kind(config).eval()
+    made: PreTrainedModel = kind(config).eval()
     made.set_attn_implementation(PACKED)
     return made
 
@@ -39,15 +46,15 @@ def model(kind, config):
 class Two:
     """A split of two examples."""
 
-    def __len__(self):
+    def __len__(self) -> int:
         return 2
 
-    def tokens(self, index):
+    def tokens(self, index: int) -> NDArray[np.int32]:
         return example([index + 3, 7, 9, 11, 2, 5, 8, 13, 21, 1], [0])[0]
 
 
 @pytest.mark.parametrize("window", [None, 3])
-def test_each_example_attends_to_itself_alone(window):
+def test_each_example_attends_to_itself_alone(window: int | None) -> None:
     torch.manual_seed(2)
     query, key, value = torch.randn(1, 4, 12, 8), torch.randn(1, 2, 12, 8), torch.randn(1, 2, 12, 8)
     bounds = torch.tensor([0, 5, 6, 12], dtype=torch.int32)
@@ -69,7 +76,7 @@ def test_each_example_attends_to_itself_alone(window):
 
 
 @pytest.mark.parametrize("implementation", [PACKED, "eager"])
-def test_a_packed_row_gives_what_each_example_gives_alone(implementation):
+def test_a_packed_row_gives_what_each_example_gives_alone(implementation: str) -> None:
     llama = model(LlamaForCausalLM, LlamaConfig(**SIZES))
     llama.set_attn_implementation(implementation)
     one, two = example(range(9), [0] * 9), example(range(20, 35), [0] * 15)
@@ -89,8 +96,11 @@ def test_a_packed_row_gives_what_each_example_gives_alone(implementation):
     ],
     ids=["llama", "mistral-with-a-window", "gemma2-with-capped-scores"],
 )
-def test_the_probe_knows_what_may_be_packed(kind, config, safe):
-    assert packing_is_safe(model(kind, config), Two(), ALONE) is safe
+def test_the_probe_knows_what_may_be_packed(
+    kind: type[PreTrainedModel], config: PreTrainedConfig, safe: bool
+) -> None:
+    # Of a split the probe reads its tokens alone.
+    assert packing_is_safe(model(kind, config), cast("Split", Two()), ALONE) is safe
 
 
 @pytest.mark.parametrize(
@@ -103,9 +113,9 @@ def test_the_probe_knows_what_may_be_packed(kind, config, safe):
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_what_it_cannot_do_it_refuses(wrong):
+def test_what_it_cannot_do_it_refuses(wrong: dict[str, Any]) -> None:
     tensor = torch.randn(1, 2, 4, 8)
-    given = {
+    given: dict[str, Any] = {
         "attention_mask": None,
         "cu_seq_lens_q": torch.tensor([0, 4], dtype=torch.int32),
         **wrong,

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +20,11 @@ PROGRAM = Path(__file__).parent / "programs" / "equivalences.py"
 STEPS = 50
 pytestmark = pytest.mark.slow
 
+Results = dict[str, dict[str, Any]]
+"""What each case left behind, by its name."""
 
-def gang(ranks, cases, folder):
+
+def gang(ranks: int, cases: list[dict[str, Any]], folder: Path) -> Results:
     """Run `cases` on `ranks` ranks; what each left behind by name."""
     given, out = folder / f"cases-{ranks}.json", folder / f"results-{ranks}.json"
     given.write_text(json.dumps([{"steps": STEPS, "stage": 0, **case} for case in cases]))
@@ -51,16 +55,17 @@ def gang(ranks, cases, folder):
     for rank, process in enumerate(processes):
         if process.returncode:
             pytest.fail(f"rank {rank} ended with {process.returncode}:\n{said[rank][-2000:]}", pytrace=False)
-    return json.loads(out.read_text())
+    results: Results = json.loads(out.read_text())
+    return results
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("equivalences")
 
 
 @pytest.fixture(scope="module")
-def alone(folder):
+def alone(folder: Path) -> Results:
     return gang(
         1,
         [
@@ -78,7 +83,7 @@ def alone(folder):
 
 
 @pytest.fixture(scope="module")
-def pair(folder, alone):
+def pair(folder: Path, alone: Results) -> Results:
     return gang(
         2,
         [
@@ -89,7 +94,9 @@ def pair(folder, alone):
     )
 
 
-def same(ours, reference, *, loss, weights=None):
+def same(
+    ours: dict[str, Any], reference: dict[str, Any], *, loss: float, weights: float | None = None
+) -> None:
     difference = np.array(ours["losses"]) - np.array(reference["losses"])
     assert np.abs(difference).max() <= loss
     assert abs(difference.mean()) <= loss / 3
@@ -99,52 +106,52 @@ def same(ours, reference, *, loss, weights=None):
             np.testing.assert_allclose(value, reference["weights"][name], rtol=0, atol=weights)
 
 
-def test_something_is_learned(alone):
+def test_something_is_learned(alone: Results) -> None:
     losses = alone["reference"]["losses"]
     assert len(losses) == STEPS
     assert np.mean(losses[-8:]) < np.mean(losses[:8]) - 0.05
     assert all(norm > 0 for norm in alone["reference"]["norms"])
 
 
-def test_padded_equals_packed(alone):
+def test_padded_equals_packed(alone: Results) -> None:
     same(alone["padded"], alone["reference"], loss=1e-5, weights=1e-4)
 
 
-def test_one_row_an_example_equals_few_long_rows(alone):
+def test_one_row_an_example_equals_few_long_rows(alone: Results) -> None:
     same(alone["accumulated"], alone["reference"], loss=1e-5, weights=1e-4)
 
 
-def test_gradient_checkpointing_changes_nothing(alone):
+def test_gradient_checkpointing_changes_nothing(alone: Results) -> None:
     assert alone["checkpointed"]["losses"] == alone["reference"]["losses"]
     assert alone["checkpointed"]["weights"] == alone["reference"]["weights"]
 
 
-def test_the_fused_layer_equals_pefts(alone):
+def test_the_fused_layer_equals_pefts(alone: Results) -> None:
     same(alone["unfused"], alone["reference"], loss=1e-5, weights=1e-4)
 
 
 @pytest.mark.parametrize("name", ["dropout", "zero3"])
-def test_resumed_equals_undisturbed_to_the_bit(alone, name):
+def test_resumed_equals_undisturbed_to_the_bit(alone: Results, name: str) -> None:
     assert alone[name]["losses_again"] == alone[name]["tail"]
     assert alone[name]["same_weights"]
 
 
 @pytest.mark.parametrize("stage", range(4))
-def test_two_ranks_at_any_stage_equal_one(alone, pair, stage):
+def test_two_ranks_at_any_stage_equal_one(alone: Results, pair: Results, stage: int) -> None:
     same(pair[f"zero{stage}"], alone["reference"], loss=1e-5, weights=1e-4)
     assert pair[f"zero{stage}"]["losses_again"] == pair[f"zero{stage}"]["tail"]
     assert pair[f"zero{stage}"]["same_weights"]
 
 
 @pytest.mark.parametrize("stage", range(4))
-def test_bf16_follows_fp32_at_every_stage(alone, pair, stage):
+def test_bf16_follows_fp32_at_every_stage(alone: Results, pair: Results, stage: int) -> None:
     for ours in (pair[f"bf16-{stage}"], alone["bf16"]):
         difference = np.array(ours["losses"]) - np.array(alone["reference"]["losses"])
         assert np.abs(difference).max() <= 5e-2
         assert abs(difference.mean()) <= 5e-3
 
 
-def test_evaluation_does_not_depend_on_ranks_or_rows(alone, pair):
+def test_evaluation_does_not_depend_on_ranks_or_rows(alone: Results, pair: Results) -> None:
     loss, tokens = alone["reference"]["evaluation"]
     for other in (alone["padded"], alone["accumulated"], *(pair[f"zero{stage}"] for stage in range(4))):
         assert other["evaluation"][1] == tokens
@@ -152,7 +159,7 @@ def test_evaluation_does_not_depend_on_ranks_or_rows(alone, pair):
 
 
 @pytest.fixture(scope="module")
-def continued(folder, pair):
+def continued(folder: Path, pair: Results) -> Results:
     return gang(
         1,
         [
@@ -164,6 +171,6 @@ def continued(folder, pair):
 
 
 @pytest.mark.parametrize("stage", range(4))
-def test_a_checkpoint_of_two_ranks_continues_on_one(alone, continued, stage):
+def test_a_checkpoint_of_two_ranks_continues_on_one(alone: Results, continued: Results, stage: int) -> None:
     losses = continued[str(stage)]["losses"]
     np.testing.assert_allclose(losses, alone["reference"]["losses"][20:], rtol=0, atol=1e-5)

@@ -35,7 +35,7 @@ from finetune_trainer.train.step import require_finite
         (ValueError("two\nlines"), "Internal", "ValueError: two lines"),
     ],
 )
-def test_reason_and_message(error, reason, says):
+def test_reason_and_message(error: BaseException, reason: str, says: str) -> None:
     said = outcome(error, rank=3, step=7)
     assert said.reason == reason
     assert says in said.message
@@ -43,8 +43,8 @@ def test_reason_and_message(error, reason, says):
     assert (said.rank, said.step) == (3, 7)
 
 
-def test_the_traceback_is_short_and_only_where_something_went_wrong():
-    def fail(depth):
+def test_the_traceback_is_short_and_only_where_something_went_wrong() -> None:
+    def fail(depth: int) -> None:
         if depth:
             fail(depth - 1)
         raise ValueError("deep")
@@ -56,7 +56,7 @@ def test_the_traceback_is_short_and_only_where_something_went_wrong():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_none_names_step_and_rows(value):
+def test_a_number_that_is_none_names_step_and_rows(value: float) -> None:
     rows = np.arange(40)[::-1]
     with pytest.raises(RunError) as caught:
         require_finite(value, "the loss", 12, rows)
@@ -67,5 +67,5 @@ def test_a_number_that_is_none_names_step_and_rows(value):
     assert "learningRate" in caught.value.hint
 
 
-def test_a_finite_number_passes():
+def test_a_finite_number_passes() -> None:
     require_finite(3.5, "the loss", 1, np.arange(2))

@@ -1,17 +1,18 @@
 """The fused LoRA layer against PEFT's own."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from finetune_trainer.train import arithmetic
 from finetune_trainer.train.fused import fuse
 
 
-def adapted(dtype=torch.float32, **options):
+def adapted(dtype: torch.dtype = torch.float32, **options: Any) -> PeftModel:
     torch.manual_seed(3)
     config = LlamaConfig(
         vocab_size=97,
@@ -23,7 +24,7 @@ def adapted(dtype=torch.float32, **options):
         attention_bias=True,
     )
     model = get_peft_model(
-        LlamaForCausalLM(config).to(dtype),
+        LlamaForCausalLM(config).to(dtype),  # type: ignore[arg-type]
         LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", **options),
         autocast_adapter_dtype=False,
     )
@@ -34,7 +35,7 @@ def adapted(dtype=torch.float32, **options):
     return model
 
 
-def gradients(model, ids):
+def gradients(model: PeftModel, ids: torch.Tensor) -> tuple[float, dict[str, torch.Tensor]]:
     torch.manual_seed(0)
     loss = model(input_ids=ids, labels=ids).loss
     loss.backward()
@@ -43,7 +44,7 @@ def gradients(model, ids):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("rslora", [False, True])
-def test_loss_and_gradients_are_pefts(dropout, rslora):
+def test_loss_and_gradients_are_pefts(dropout: float, rslora: bool) -> None:
     plain = adapted(lora_dropout=dropout, use_rslora=rslora).train()
     fused = copy.deepcopy(plain)
     assert fuse(fused) == 14
@@ -56,7 +57,7 @@ def test_loss_and_gradients_are_pefts(dropout, rslora):
         torch.testing.assert_close(gradient, expected[name], atol=1e-6, rtol=1e-5)
 
 
-def test_widened_bf16_is_as_near_to_fp32_as_native_bf16(monkeypatch):
+def test_widened_bf16_is_as_near_to_fp32_as_native_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     exact, _ = gradients(adapted(), ids := torch.randint(0, 97, (2, 11)))
     native, native_gradients = gradients(adapted(torch.bfloat16), ids)
     monkeypatch.setattr(arithmetic, "_multiplies_bf16", lambda: False)
@@ -69,7 +70,7 @@ def test_widened_bf16_is_as_near_to_fp32_as_native_bf16(monkeypatch):
         torch.testing.assert_close(gradient, native_gradients[name], atol=2e-3, rtol=0.1)
 
 
-def test_an_adapter_that_is_switched_off_stays_off():
+def test_an_adapter_that_is_switched_off_stays_off() -> None:
     model = adapted().eval()
     fuse(model)
     ids = torch.randint(0, 97, (1, 7))

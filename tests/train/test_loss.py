@@ -8,10 +8,12 @@ from finetune_trainer.train import loss as losses
 from finetune_trainer.train.loss import chunk_rows, sum_loss
 
 VOCABULARY = 211
+Setting = tuple[torch.Tensor, torch.Tensor, torch.nn.Linear]
+"""Hidden states, targets and the output head."""
 
 
 @pytest.fixture
-def setting():
+def setting() -> Setting:
     torch.manual_seed(1)
     hidden = torch.randn(77, 24, requires_grad=True)
     head = torch.nn.Linear(24, VOCABULARY, bias=False)
@@ -20,7 +22,9 @@ def setting():
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("rows", [1, 10, 77, 1000])
-def test_loss_and_gradient_in_chunks_of_any_size(setting, frozen, rows, monkeypatch):
+def test_loss_and_gradient_in_chunks_of_any_size(
+    setting: Setting, frozen: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hidden, targets, head = setting
     head.requires_grad_(not frozen)
     expected = cross_entropy(head(hidden), targets, reduction="sum")
@@ -32,14 +36,14 @@ def test_loss_and_gradient_in_chunks_of_any_size(setting, frozen, rows, monkeypa
     torch.testing.assert_close(got, slope)
 
 
-def test_a_trained_head_gets_its_gradient(setting):
+def test_a_trained_head_gets_its_gradient(setting: Setting) -> None:
     hidden, targets, head = setting
     expected = torch.autograd.grad(cross_entropy(head(hidden), targets, reduction="sum"), head.weight)
     ours = sum_loss(hidden, targets, head, vocabulary=VOCABULARY, frozen_head=False)
     torch.testing.assert_close(torch.autograd.grad(ours, head.weight), expected)
 
 
-def test_nothing_to_learn_is_zero_with_a_zero_gradient(setting):
+def test_nothing_to_learn_is_zero_with_a_zero_gradient(setting: Setting) -> None:
     hidden, _, head = setting
     ours = sum_loss(hidden, torch.empty(0, dtype=torch.int64), head, vocabulary=VOCABULARY, frozen_head=True)
     assert ours.item() == 0.0
@@ -47,13 +51,14 @@ def test_nothing_to_learn_is_zero_with_a_zero_gradient(setting):
     assert not got.any()
 
 
-def test_no_logits_of_the_whole_row_are_made():
-    seen = []
+def test_no_logits_of_the_whole_row_are_made() -> None:
+    seen: list[int] = []
     head = torch.nn.Linear(8, 128_000, bias=False).requires_grad_(False)
 
-    def watched(part):
+    def watched(part: torch.Tensor) -> torch.Tensor:
         seen.append(part.shape[0])
-        return head(part)
+        logits: torch.Tensor = head(part)
+        return logits
 
     hidden = torch.randn(300, 8, requires_grad=True)
     total = sum_loss(

@@ -1,5 +1,7 @@
 """The DeepSpeed configuration of a job."""
 
+from typing import Any, Literal
+
 import pytest
 
 from finetune_trainer.config import (
@@ -16,8 +18,10 @@ from finetune_trainer.config import (
 )
 from finetune_trainer.train.zero import configuration, overlay, stage_of
 
+Precision = Literal["BF16", "FP16", "FP32"]
 
-def run(precision="BF16", gpus=8, **deepspeed):
+
+def run(precision: Precision = "BF16", gpus: int = 8, **deepspeed: Any) -> RunConfig:
     return RunConfig(
         name="job",
         uid="uid",
@@ -41,7 +45,7 @@ def run(precision="BF16", gpus=8, **deepspeed):
         ({"stage": 1, "offload_optimizer": "CPU"}, 1),
     ],
 )
-def test_stage(deepspeed, stage):
+def test_stage(deepspeed: dict[str, Any], stage: int) -> None:
     assert stage_of(run(**deepspeed)) == stage
     assert configuration(run(**deepspeed))["zero_optimization"]["stage"] == stage
 
@@ -55,19 +59,19 @@ def test_stage(deepspeed, stage):
         ("FP32", 2, {}),
     ],
 )
-def test_precision(precision, stage, expected):
+def test_precision(precision: Precision, stage: int, expected: dict[str, Any]) -> None:
     config = configuration(run(precision, stage=stage))
     assert {key: config[key] for key in ("bf16", "fp16", "data_types") if key in config} == expected
 
 
-def test_offload():
+def test_offload() -> None:
     zero = configuration(run(offload_optimizer="CPU", offload_parameters="CPU"))["zero_optimization"]
     assert zero["offload_optimizer"] == zero["offload_param"] == {"device": "cpu", "pin_memory": True}
     on_cpu = configuration(run(gpus=0, offload_optimizer="CPU"))["zero_optimization"]
     assert on_cpu["offload_optimizer"]["pin_memory"] is False
 
 
-def test_the_job_decides_clipping():
+def test_the_job_decides_clipping() -> None:
     assert configuration(run())["gradient_clipping"] == 0.7
 
 
@@ -86,7 +90,7 @@ def test_the_job_decides_clipping():
         ),
     ],
 )
-def test_the_overlay_may_not_contradict_the_job(expert, key, field):
+def test_the_overlay_may_not_contradict_the_job(expert: dict[str, Any], key: str, field: str) -> None:
     with pytest.raises(RunError) as caught:
         configuration(run(config=expert))
     assert caught.value.reason is ExitReason.INVALID_CONFIGURATION
@@ -94,7 +98,7 @@ def test_the_overlay_may_not_contradict_the_job(expert, key, field):
     assert field in caught.value.hint
 
 
-def test_the_overlay_adds_keys_at_any_depth_and_changes_nothing_else():
+def test_the_overlay_adds_keys_at_any_depth_and_changes_nothing_else() -> None:
     base = {"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}
     merged = overlay(base, {"zero_optimization": {"overlap_comm": True}, "comms_logger": {"enabled": True}})
     assert merged == {
@@ -105,6 +109,6 @@ def test_the_overlay_adds_keys_at_any_depth_and_changes_nothing_else():
     assert base == {"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}
 
 
-def test_a_section_may_not_be_replaced_by_a_value():
+def test_a_section_may_not_be_replaced_by_a_value() -> None:
     with pytest.raises(RunError, match=r"zero_optimization, which the job decides"):
         configuration(run(config={"zero_optimization": True}))

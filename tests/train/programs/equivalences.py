@@ -9,6 +9,7 @@ A case: {"name", "stage", "precision", "packs", "row_tokens", "checkpointing", "
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from finetune_trainer.train.world import join
 
@@ -16,6 +17,7 @@ world = join(gpus=False)
 
 import numpy as np  # noqa: E402  (torch and DeepSpeed only after the world is set up, as in a rank)
 import torch  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 
@@ -47,8 +49,10 @@ class Rows:
     def __init__(self) -> None:
         random = np.random.default_rng(5)
         lengths = random.integers(3, 70, EXAMPLES)
-        self._tokens = [random.integers(0, VOCABULARY, n).astype(np.int32) for n in lengths]
-        self._trained = [
+        self._tokens: list[NDArray[np.int32]] = [
+            random.integers(0, VOCABULARY, n).astype(np.int32) for n in lengths
+        ]
+        self._trained: list[NDArray[np.bool_]] = [
             random.random(n) < share for n, share in zip(lengths, [0.6, 0.2, 0.0] * 20, strict=True)
         ]
         for flags in self._trained:
@@ -60,14 +64,14 @@ class Rows:
     def __len__(self) -> int:
         return EXAMPLES
 
-    def tokens(self, index):
+    def tokens(self, index: int) -> NDArray[np.int32]:
         return self._tokens[index]
 
-    def trained(self, index):
+    def trained(self, index: int) -> NDArray[np.bool_]:
         return self._trained[index]
 
 
-def train(case, folder: Path):
+def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     run = RunConfig(
         name="x",
         uid="u",
@@ -86,7 +90,7 @@ def train(case, folder: Path):
     packs = case.get("packs", True)
     torch.manual_seed(0)
     model = LlamaForCausalLM(
-        LlamaConfig(
+        LlamaConfig(  # type: ignore[call-arg]
             vocab_size=VOCABULARY,
             hidden_size=48,
             intermediate_size=96,
@@ -95,7 +99,7 @@ def train(case, folder: Path):
             num_key_value_heads=2,
             attn_implementation=attention.PACKED if packs else "sdpa",
         )
-    ).to(DTYPES[run.training.precision])
+    ).to(DTYPES[run.training.precision])  # type: ignore[arg-type]
     model.requires_grad_(False)
     if case.get("checkpointing"):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -110,9 +114,10 @@ def train(case, folder: Path):
         engine, Shape(packs, case.get("row_tokens", 128), case.get("micro_batch", 3), 0), world, lambda: None
     )
     plan = schedule(EXAMPLES, global_batch=BATCH, epochs=None, max_steps=case["steps"], seed=9)
-    losses, norms = [], []
+    losses: list[float] = []
+    norms: list[float] = []
 
-    def steps(first, last):
+    def steps(first: int, last: int) -> None:
         for step in range(first, last):
             torch.manual_seed(1000 + step)
             batch = plan.batch(step)
@@ -140,7 +145,7 @@ def train(case, folder: Path):
             save_file(snapshot, folder / f"{case['name']}.safetensors")
     weights = engine.weights()
     evaluation = stepper.evaluate(split)
-    result = {
+    result: dict[str, Any] = {
         "losses": losses,
         "norms": norms[: case["steps"]],
         "weights": {name: value.flatten().tolist() for name, value in weights.items()},
