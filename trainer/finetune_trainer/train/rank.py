@@ -44,15 +44,18 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
 
     _leave_if_asked(stop, world)
     base = load_base(run, folder, world, configuration)
-    base = _settle_packing(base, run, splits, emit, world)
     adapted = wrap(base.model, run.adapter, seed=run.training.seed)
     if zero.stage_of(run) < 3:
         fuse(adapted)
     objective = Objective(adapted, base.model, split=zero.stage_of(run) == 3)
     engine = Engine(objective, configuration, run.training.weight_decay)
+    # Only now are the weights on the device, or gathered as they are needed: the model can be asked.
+    base = _settle_packing(base, run, splits, emit, world)
     shape = Shape.of(run, packs=base.packs, padding=padding_token(base.model))
     sample = shape.collate([(splits.train.tokens(0), splits.train.trained(0))]).to(world.device)
     objective.probe(sample)
+    # Ranks that disagree would call different collectives from the first step on.
+    objective.own_head = world.agree(objective.own_head)
 
     checkpoints = Checkpoints(run, output, digest, work, world, emit)
     loop = Loop(
@@ -134,7 +137,8 @@ def _fetch_prepared(run: RunConfig, output: Output, work: Path, world: World) ->
 
 def _settle_packing(base: Base, run: RunConfig, splits: Splits, emit: Emitter, world: World) -> Base:
     """Pack only where that was shown to keep examples apart in this very model."""
-    if base.packs and packing_is_safe(base.model, splits.train, world):
+    # Close to the tolerance, unlike processors may come to unlike answers; the layout has to be one.
+    if base.packs and world.agree(packing_is_safe(base.model, splits.train, world)):
         return base
     if run.dataset.packing and world.leader:
         emit(
@@ -172,7 +176,11 @@ def _leave(
     save_file(
         {name: value.contiguous() for name, value in tensors.items()}, folder / "adapter_model.safetensors"
     )
-    adapted.peft_config["default"].save_pretrained(str(folder))
+    config = adapted.peft_config["default"]
+    if isinstance(config.target_modules, set):
+        # A set's order differs from process to process; equal runs leave equal files.
+        config.target_modules = sorted(config.target_modules)
+    config.save_pretrained(str(folder))
     last = next((line for line in reversed(progress.log) if line["event"] == "step"), None)
     facts = {
         "step": progress.step,
