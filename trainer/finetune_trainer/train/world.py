@@ -44,6 +44,10 @@ class World:
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return float(tensor)
 
+    def agree(self, opinion: bool) -> bool:
+        """Whether every rank says yes."""
+        return not self.largest(float(not opinion))
+
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, in rank order, on every rank (small picklable objects)."""
         values: list[Any] = [None] * self.size
