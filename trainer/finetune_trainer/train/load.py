@@ -17,7 +17,9 @@ from finetune_trainer.train.world import World
 
 DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32}
 
-_IMPLEMENTATIONS = {"SDPA": "sdpa", "Eager": "eager", "Flash": "flash_attention_2"}
+# Where nothing is asked for, transformers takes SDPA, or eager attention for the architectures that SDPA
+# cannot serve (capped scores, sinks); asked for by name, SDPA is refused there.
+_IMPLEMENTATIONS = {"SDPA": None, "Eager": "eager", "Flash": "flash_attention_2"}
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,12 @@ def load_base(run: RunConfig, folder: Path, world: World, engine_configuration: 
 
 def use_padding(base: Base, run: RunConfig) -> Base:
     """The same model, one example a row: for architectures in which packed examples see each other."""
-    base.model.set_attn_implementation(_IMPLEMENTATIONS[run.model.attention])
+    # None means what it means in from_pretrained, though only that says so in its types.
+    base.model.set_attn_implementation(_IMPLEMENTATIONS[run.model.attention])  # type: ignore[arg-type]
     return Base(base.model, packs=False)
 
 
-def _implementation(run: RunConfig) -> str:
+def _implementation(run: RunConfig) -> str | None:
     if run.dataset.packing and run.model.attention == "SDPA":
         return PACKED
     return _IMPLEMENTATIONS[run.model.attention]
