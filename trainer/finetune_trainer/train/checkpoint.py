@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from finetune_trainer.config import Checkpoint, ExitReason, Layout, RunConfig, RunError, Warned
@@ -104,10 +105,11 @@ class Checkpoints:
                 save_file(snapshot, folder / _TENSORS)
                 state = _State(progress, self._prepared, engine.scale)
                 (folder / _STATE).write_bytes(state.encode())
-            except OSError as error:
+            except (OSError, SafetensorError) as error:
+                # safetensors words a full disk as an error of its own.
                 raise RunError(
                     ExitReason.STORAGE_UNAVAILABLE,
-                    f"cannot write the checkpoint to {folder}: {error.strerror}",
+                    f"cannot write the checkpoint to {folder}: {getattr(error, 'strerror', error)}",
                     "free some space there",
                 ) from error
             prefix = self._layout.checkpoint(progress.step)
@@ -116,7 +118,11 @@ class Checkpoints:
                 self._output.remove(prefix)
             manifest = self._output.publish(folder, prefix)
             shutil.rmtree(folder)
-            for name in self._output.published(self._layout.checkpoints)[: -self._keep]:
+            # Later ones are of an earlier start that this one could not continue from. Were they counted,
+            # the one just written would go first; they go when this start has come as far.
+            own = prefix.rpartition("/")[2]
+            names = [name for name in self._output.published(self._layout.checkpoints) if name <= own]
+            for name in names[: -self._keep]:
                 self._output.remove(f"{self._layout.checkpoints}/{name}")
             seconds = round(time.monotonic() - begun, 3)
             self._emit(Checkpoint(step=progress.step, bytes=manifest.size, seconds=seconds))
