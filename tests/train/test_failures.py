@@ -31,6 +31,11 @@ from finetune_trainer.train.step import require_finite
             "CollectiveTimeout",
             "peer",
         ),
+        (
+            Exception("Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."),
+            "NonFiniteLoss",
+            "FP16",
+        ),
         (KeyError("x"), "Internal", "KeyError: 'x'"),
         (ValueError("two\nlines"), "Internal", "ValueError: two lines"),
     ],

@@ -6,6 +6,7 @@ continues on any number of ranks and at any ZeRO stage. Adapters are small enoug
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,18 +78,25 @@ class Engine:
         """Clip, update, clear.
 
         Returns:
-            The gradient's 2-norm over all trained parameters, before clipping.
+            The gradient's 2-norm over all trained parameters, before clipping; infinite or NaN where the
+            gradient is not finite.
         """
         own_norm = self._plain_norm() if self._clips_itself else None
         for group in self._inner.param_groups:
             group["lr"] = learning_rate
         self._engine.step()
-        return own_norm if own_norm is not None else float(self._engine.get_global_grad_norm() or 0.0)
+        if own_norm is not None:
+            return own_norm
+        return readable_norm(float(self._engine.get_global_grad_norm() or 0.0))
 
     @property
     def skipped(self) -> bool:
-        """Whether the last step was left out because FP16 gradients overflowed."""
-        return bool(getattr(self._engine.optimizer, "overflow", False))
+        """Whether the last step was left out because FP16 gradients overflowed.
+
+        DeepSpeed also leaves out steps of other precisions whose gradient is not finite; there no loss
+        scale gives way, so that is a failure, and the norm that step() returned says so.
+        """
+        return bool(self._engine.fp16_enabled() and getattr(self._engine.optimizer, "overflow", False))
 
     def trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Trained parameters by their name in the model, in a fixed order."""
@@ -207,3 +215,8 @@ class Engine:
             safe_set_full_fp32_param(parameter, value)
         else:
             safe_set_full_optimizer_state(parameter, value, kind)
+
+
+def readable_norm(norm: float) -> float:
+    """DeepSpeed's gradient norm, NaN where DeepSpeed marks one that is not finite by a number below 0."""
+    return norm if norm >= 0.0 else math.nan

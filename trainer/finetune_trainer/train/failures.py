@@ -46,6 +46,13 @@ def _describe(error: BaseException) -> tuple[ExitReason, str, str]:
             f"a collective did not finish: {text[:300]}",
             "another rank has stopped or hangs; its own outcome says why",
         )
+    if "loss scale already at minimum" in text:
+        # What DeepSpeed raises, without a type of its own, after overflow upon overflow.
+        return (
+            ExitReason.NON_FINITE_LOSS,
+            "the gradient overflows in FP16 at every loss scale",
+            "use precision BF16 or FP32, lower training.learningRate, or look at the data",
+        )
     return ExitReason.INTERNAL, f"{type(error).__name__}: {text[:500]}", ""
 
 
