@@ -58,8 +58,7 @@ class Loop:
             last = progress.step == self.schedule.total_steps
             if progress.step % self.run.training.log_steps == 0 or last:
                 self._line(progress, window, rate, norm)
-            if progress.step % self.run.training.evaluation_steps == 0 and not last:
-                self.evaluate(progress, "validation")
+            # Before an evaluation: whoever asked to stop may not wait for a whole split.
             if stopping and not last:
                 self.checkpoints.save(self.engine, progress)
                 raise RunError(
@@ -67,6 +66,8 @@ class Loop:
                     f"stopped after step {progress.step} of {self.schedule.total_steps}, with a checkpoint",
                     "run the same job again to continue from there",
                 )
+            if progress.step % self.run.training.evaluation_steps == 0 and not last:
+                self.evaluate(progress, "validation")
             if progress.step % self.run.checkpoint.steps == 0 and not last:
                 self.checkpoints.save(self.engine, progress)
 
