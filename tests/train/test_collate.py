@@ -27,6 +27,17 @@ def test_pack_lays_end_to_end() -> None:
     assert batch.inputs()["max_length_q"] == 3
 
 
+def test_boundaries_stay_on_the_cpu_unless_kernels_read_them() -> None:
+    batch = pack(TWO).to(torch.device("meta"))
+    assert batch.input_ids.is_meta
+    assert batch.targets.is_meta
+    assert batch.boundaries is not None
+    assert batch.boundaries.tolist() == [0, 3, 5]
+    assert not batch.inputs()["cu_seq_lens_q"].is_meta
+    assert batch.inputs(flash=True)["cu_seq_lens_q"].is_meta
+    assert pad(TWO, padding=0).to(torch.device("meta")).boundaries is None
+
+
 def test_an_example_is_never_predicted_from_the_one_before_it() -> None:
     batch = pack([example([1, 2], [1, 1]), example([3, 4], [1, 1])])
     assert batch.targets.tolist() == [2, 4]

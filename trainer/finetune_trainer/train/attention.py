@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 
 from finetune_trainer.train.arithmetic import widens
 
@@ -23,6 +23,11 @@ PACKED = "finetune_packed"
 
 _FOREIGN = ("softcap", "s_aux", "position_bias", "head_mask")
 """What some architectures ask of attention beyond a scaled causal softmax."""
+
+
+def is_flash(model: PreTrainedModel) -> bool:
+    """Whether a model attends by FlashAttention, which takes the boundaries as they are."""
+    return str(model.config._attn_implementation).startswith("flash")
 
 
 class UnpackableError(Exception):
@@ -52,7 +57,7 @@ def packed_attention(
         dropout: probability, 0 outside training.
         scaling: factor of the scores; None for `head size ** -0.5`.
         sliding_window: tokens each token looks back over, itself included; None for all.
-        cu_seq_lens_q: int32 `[examples + 1]`, from 0 to `tokens`.
+        cu_seq_lens_q: int32 `[examples + 1]`, from 0 to `tokens`, on the CPU.
 
     Returns:
         `[1, tokens, heads, value size]` and None (no weights).

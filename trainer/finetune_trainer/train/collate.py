@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ class MicroBatch:
     Attributes:
         input_ids: int64 `[rows, tokens]`; one row when packed.
         position_ids: int64, the same shape, from 0 in each example.
-        boundaries: int32 `[examples + 1]` where a packed row's examples begin and end, else None.
+        boundaries: int32 `[examples + 1]` where a packed row's examples begin and end, else None; on
+            the CPU wherever the rest is.
         attention_mask: int64, 1 on tokens and 0 on padding, where padded, else None.
         predicting: int64 `[trained]`, flat positions whose hidden state predicts a trained token.
         targets: int64 `[trained]`, those tokens.
@@ -31,11 +32,16 @@ class MicroBatch:
     predicting: torch.Tensor
     targets: torch.Tensor
 
-    def inputs(self) -> dict[str, Any]:
-        """Keyword arguments of the model's forward."""
+    def inputs(self, *, flash: bool = False) -> dict[str, Any]:
+        """Keyword arguments of the model's forward.
+
+        Args:
+            flash: the model uses FlashAttention, whose kernels read the boundaries on the device.
+        """
         inputs: dict[str, Any] = {"input_ids": self.input_ids, "position_ids": self.position_ids}
         if self.boundaries is not None:
-            inputs["cu_seq_lens_q"] = inputs["cu_seq_lens_k"] = self.boundaries
+            boundaries = self.boundaries.to(self.input_ids.device) if flash else self.boundaries
+            inputs["cu_seq_lens_q"] = inputs["cu_seq_lens_k"] = boundaries
             longest = int(self.boundaries.diff().max())
             inputs["max_length_q"] = inputs["max_length_k"] = longest
         if self.attention_mask is not None:
@@ -43,14 +49,18 @@ class MicroBatch:
         return inputs
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The same batch on `device`. Boundaries stay on the CPU where attention reads them there."""
+        """The same batch on `device`, boundaries apart.
+
+        Packed attention cuts by them on the CPU: on the device, every layer would have to wait for it.
+        """
         if device.type == "cpu":
             return self
         moved = {
-            name: value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+            name: value.to(device, non_blocking=True)
             for name, value in vars(self).items()
+            if isinstance(value, torch.Tensor) and name != "boundaries"
         }
-        return MicroBatch(**moved)
+        return replace(self, **moved)
 
 
 Example = tuple[NDArray[np.int32], NDArray[np.bool_]]

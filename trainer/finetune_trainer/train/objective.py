@@ -10,6 +10,7 @@ from peft import PeftModel
 from transformers import PreTrainedModel
 
 from finetune_trainer.train.arithmetic import project
+from finetune_trainer.train.attention import is_flash
 from finetune_trainer.train.collate import MicroBatch
 from finetune_trainer.train.loss import sum_loss
 
@@ -66,7 +67,7 @@ class Objective(torch.nn.Module):
         """Sum of the losses of `batch`'s trained tokens, a scalar."""
         if not self.own_head:
             return self._whole_logits(batch)
-        hidden = self.causal.get_decoder()(**batch.inputs(), use_cache=False).last_hidden_state
+        hidden = self.causal.get_decoder()(**self._inputs(batch), use_cache=False).last_hidden_state
         with self._head_at_hand():
             return sum_loss(
                 hidden.flatten(0, 1)[batch.predicting],
@@ -77,7 +78,7 @@ class Objective(torch.nn.Module):
             )
 
     def _whole_logits(self, batch: MicroBatch) -> torch.Tensor:
-        logits = self.causal(**batch.inputs(), use_cache=False).logits
+        logits = self.causal(**self._inputs(batch), use_cache=False).logits
         return sum_loss(
             logits.flatten(0, 1)[batch.predicting],
             batch.targets,
@@ -85,6 +86,9 @@ class Objective(torch.nn.Module):
             vocabulary=logits.shape[-1],
             frozen_head=False,
         )
+
+    def _inputs(self, batch: MicroBatch) -> dict[str, Any]:
+        return batch.inputs(flash=is_flash(self.causal))
 
     def _head_at_hand(self) -> AbstractContextManager[object]:
         """While it lasts, the head's weights are whole on this rank. A collective at stage 3."""
@@ -107,7 +111,7 @@ class Objective(torch.nn.Module):
             return
         training = self.training
         self.eval()
-        inputs: dict[str, Any] = batch.inputs()
+        inputs = self._inputs(batch)
         hidden = self.causal.get_decoder()(**inputs, use_cache=False).last_hidden_state
         with self._head_at_hand():
             ours = self.head(hidden.flatten(0, 1)[:16]).float()

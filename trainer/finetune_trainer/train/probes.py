@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from finetune_trainer.train.attention import UnpackableError
+from finetune_trainer.train.attention import UnpackableError, is_flash
 from finetune_trainer.train.collate import MicroBatch, pack
 from finetune_trainer.train.step import Split
 from finetune_trainer.train.world import World
@@ -52,6 +52,6 @@ def packing_is_safe(model: PreTrainedModel, split: Split, world: World) -> bool:
 
 
 def _states(model: PreTrainedModel, batch: MicroBatch | dict[str, Any]) -> torch.Tensor:
-    inputs = batch.inputs() if isinstance(batch, MicroBatch) else batch
+    inputs = batch.inputs(flash=is_flash(model)) if isinstance(batch, MicroBatch) else batch
     hidden: torch.Tensor = model.get_decoder()(**inputs, use_cache=False).last_hidden_state
     return hidden[0]
