@@ -103,6 +103,12 @@ def test_metrics_tell_the_story(served: Served) -> None:
     }
 
 
+@pytest.mark.parametrize("stage", ["save", "sample", "merge"])
+def test_every_stage_of_ours_has_its_name(served: Served, stage: str) -> None:
+    served.progress = served.progress.after(Stage(name=stage), 2.0)
+    assert f'finetune_stage{{stage="{stage}"}} 1.0' in served.get("/metrics")[2]
+
+
 def test_an_unknown_stage_adds_no_label(served: Served) -> None:
     for name in ("train", "something-new-1", "something-new-2"):
         served.progress = served.progress.after(Stage(name=name), 2.0)

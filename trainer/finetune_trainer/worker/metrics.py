@@ -15,8 +15,20 @@ from prometheus_client.registry import Collector
 from finetune_trainer.worker.progress import Progress
 
 _STAGES = frozenset(
-    {"preflight", "rendezvous", "load", "train", "evaluate", "checkpoint", "verify", "publish"}
+    {
+        "preflight",
+        "rendezvous",
+        "load",
+        "train",
+        "evaluate",
+        "save",
+        "verify",
+        "sample",
+        "publish",
+        "merge",
+    }
 )
+"""What agents, ranks and publication say; others are told as `other`, so that the series stay few."""
 
 
 class RunCollector(Collector):
@@ -63,7 +75,7 @@ class RunCollector(Collector):
             )
             yield GaugeMetricFamily(
                 "finetune_checkpoint_seconds",
-                "Time the newest checkpoint took to write or to load.",
+                "Time the newest checkpoint took to write, 0 for one that was resumed from.",
                 value=state.checkpoint.seconds,
             )
         yield from _step_metrics(state)
