@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,7 +41,9 @@ def main() -> NoReturn:
     except Exception as error:
         # The edge of the process: whatever it was becomes this rank's one outcome.
         outcome = failures.outcome(error, rank=rank, step=0)
-        print("\n".join(outcome.traceback), file=sys.stderr)
+        if outcome.traceback:
+            # The outcome has room for its end only; the log is where all of it is looked for.
+            traceback.print_exception(error)
     emit(outcome)
     sys.stderr.flush()
     # Not sys.exit: a process group whose peers are gone can hang in its destructor.
