@@ -16,6 +16,8 @@ from finetune_trainer.data.faults import FileFault
 
 HEAD = 1 << 16
 """Bytes looked at to find out what a file is."""
+_ZSTD_STEP = 1 << 12
+"""Compressed bytes taken at once: a block of 128 KiB can be as short as 4, so 128 MiB is the most to hold."""
 
 _REFUSED = (
     (b"PK\x03\x04", "a ZIP archive (or an Office file)"),
@@ -81,6 +83,42 @@ class _Utf16(io.RawIOBase):
         return len(part)
 
 
+class _Zstd(io.RawIOBase):
+    """Frames of zstd one after the other, decompressed.
+
+    The library's own stream reader takes the end of the file for the end of the data, wherever it comes:
+    of a file that was cut short, the last rows would be missing and nobody told.
+    """
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._inside = False
+        self._left = b""
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._ready:
+            data = self._left or self._source.read(_ZSTD_STEP)
+            if not data:
+                if self._inside:
+                    raise FileFault("the zstd data is cut short: its last frame has no end")
+                break
+            self._ready = memoryview(self._frame.decompress(data))
+            self._inside = not self._frame.eof
+            self._left = b""
+            if self._frame.eof:
+                self._left = self._frame.unused_data
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+        part = self._ready[: len(buffer)]
+        self._ready = self._ready[len(part) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
 def peek(stream: BinaryIO, size: int = HEAD) -> tuple[bytes, io.BufferedReader]:
     """Return the first bytes and a stream that still starts with them."""
     head = b""
@@ -103,8 +141,7 @@ def unwrap(stream: BinaryIO) -> tuple[bytes, io.BufferedReader]:
     if head.startswith(b"\x1f\x8b"):
         head, plain = peek(cast("BinaryIO", gzip.GzipFile(fileobj=plain)))
     elif head.startswith(b"\x28\xb5\x2f\xfd"):
-        reader = zstandard.ZstdDecompressor().stream_reader(plain, read_across_frames=True)
-        head, plain = peek(cast("BinaryIO", reader))
+        head, plain = peek(cast("BinaryIO", _Zstd(plain)))
     kind = next((name for magic, name in _REFUSED if head.startswith(magic)), None)
     if kind is not None:
         raise FileFault(f"is {kind}, which is not read here; {_REMEDY}")
