@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from finetune_trainer.config import ExitReason, Outcome, RunConfig, RunError, Workers
+from finetune_trainer.processors import available_cores
 from finetune_trainer.worker import termination
 from finetune_trainer.worker.channel import Endpoint
 from finetune_trainer.worker.devices import check_gpus, visible_gpus
-from finetune_trainer.worker.environment import available_cores, rank_environment
+from finetune_trainer.worker.environment import rank_environment
 from finetune_trainer.worker.hang import HangWatch
 from finetune_trainer.worker.memory import oom_kills
 from finetune_trainer.worker.messages import Start

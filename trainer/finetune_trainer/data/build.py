@@ -16,7 +16,7 @@ from finetune_trainer.config import ExitReason, RunError, Source
 from finetune_trainer.data import advice, formats, readers
 from finetune_trainer.data.arrays import Spool
 from finetune_trainer.data.faults import Fault, FaultLog, FileFault, Skipped
-from finetune_trainer.data.pool import Pool, Task, cores
+from finetune_trainer.data.pool import Pool, Task, default_processes
 from finetune_trainer.data.preview import Preview
 from finetune_trainer.data.report import File, Reason, Report, SplitCount, lengths
 from finetune_trainer.data.split import SPLITS, assign
@@ -74,7 +74,9 @@ class Builder:
     ) -> None:
         self._plan = plan
         self._worker = Worker(plan)
-        self._pool = Pool(plan, self._worker, 1 << 62 if previews is None else previews, processes or cores())
+        self._pool = Pool(
+            plan, self._worker, 1 << 62 if previews is None else previews, processes or default_processes()
+        )
         self._on_preview = on_preview
         self._on_skipped = on_skipped
         self.faults = FaultLog()

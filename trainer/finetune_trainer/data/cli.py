@@ -15,7 +15,7 @@ from typing import NoReturn, TextIO, get_args
 
 import pydantic
 
-from finetune_trainer.config import Dataset, ExitReason, Model, RunConfig, RunError, Source, Split
+from finetune_trainer.config import Dataset, ExitReason, Model, RunError, Source, Split
 from finetune_trainer.config.run import TEMPLATES
 from finetune_trainer.data.build import Builder, InvalidDataError, OpenedSource
 from finetune_trainer.data.faults import FaultLog, Skipped
@@ -26,6 +26,7 @@ from finetune_trainer.data.show import Shown
 from finetune_trainer.data.tokeniser import PATTERNS, read_files
 from finetune_trainer.data.work import Plan
 from finetune_trainer.storage import cache_folder, open_source
+from finetune_trainer.worker.entry import load_config
 
 SHOWN = 3
 """Rows shown to people who do not say how many; `--json` has all."""
@@ -111,14 +112,7 @@ def _count(text: str) -> int:
 
 
 def _configured(path: Path) -> tuple[Dataset, Model]:
-    try:
-        config = RunConfig.load(path)
-    except OSError as error:
-        raise RunError(ExitReason.INVALID_CONFIGURATION, f"{path}: {error.strerror}") from None
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise RunError(ExitReason.INVALID_CONFIGURATION, f"{path}: {where}: {first['msg']}") from None
+    config = load_config(path)
     return config.dataset, config.model
 
 

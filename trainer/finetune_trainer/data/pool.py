@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import gc
 import itertools
 import multiprocessing
@@ -14,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from pathlib import Path
 
 from finetune_trainer.config import ExitReason, RunError
 from finetune_trainer.data.formats import Format
 from finetune_trainer.data.readers import Block
 from finetune_trainer.data.work import Plan, Result, Worker
+from finetune_trainer.processors import available_cores
 
 MOST = 32
 """Processes at most: beyond these, cutting files into blocks is what takes the time."""
@@ -39,14 +38,9 @@ class Task:
     """Not only look for faults."""
 
 
-def cores() -> int:
-    """Cores that this process may use: its affinity and the control group's quota (cgroup v2)."""
-    available = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        if quota != "max":
-            available = min(available, max(1, int(quota) // int(period)))
-    return min(available, MOST)
+def default_processes() -> int:
+    """Processes that data is spread over where nobody says how many."""
+    return min(available_cores(), MOST)
 
 
 _worker: Worker | None = None

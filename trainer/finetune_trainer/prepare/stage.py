@@ -19,8 +19,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-import pydantic
-
 from finetune_trainer.config import (
     Event,
     ExitReason,
@@ -37,6 +35,7 @@ from finetune_trainer.data.report import Report
 from finetune_trainer.data.tokeniser import PATTERNS, read_files
 from finetune_trainer.data.work import Plan
 from finetune_trainer.storage import Output, cache_folder, open_output, open_source
+from finetune_trainer.worker.entry import failure, load_config
 
 PIPELINE = 1
 """Raised when the same rows come to be prepared differently, so that older arrays are not reused."""
@@ -89,15 +88,15 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _run(config: Path, work: Path, events: _Events) -> Outcome:
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        return _prepare(_load(config), work, events)
+        return _prepare(load_config(config), work, events)
     except _Stopped:
         return Outcome(reason=ExitReason.PREEMPTED, message="stopped before the data was prepared")
     except InvalidDataError as error:
         for line in error.faults.lines():
             print(line, file=sys.stderr)
-        return Outcome(reason=error.reason, message=error.message, hint=error.hint)
+        return failure(error)
     except RunError as error:
-        return Outcome(reason=error.reason, message=error.message, hint=error.hint)
+        return failure(error)
     except OSError as error:
         return _disk(error, work)
     except Exception as error:  # the last resort: a fault of ours must still end with an outcome
@@ -117,17 +116,6 @@ def _disk(error: OSError, work: Path) -> Outcome:
         message=f"{error.filename or work}: {error.strerror or error}",
         hint=f"free some space under {work}" if full else "",
     )
-
-
-def _load(path: Path) -> RunConfig:
-    try:
-        return RunConfig.load(path)
-    except OSError as error:
-        raise RunError(ExitReason.INVALID_CONFIGURATION, f"{path}: {error.strerror}") from None
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise RunError(ExitReason.INVALID_CONFIGURATION, f"{path}: {where}: {first['msg']}") from None
 
 
 def _prepare(config: RunConfig, work: Path, events: _Events) -> Outcome:

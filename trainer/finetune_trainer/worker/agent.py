@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from finetune_trainer.config import Event, ExitReason, Outcome, RunConfig, Stage
+from finetune_trainer.processors import available_cores
 from finetune_trainer.worker.channel import Channel, Endpoint, Timing
 from finetune_trainer.worker.classify import Circumstances, classify
 from finetune_trainer.worker.coordinator import Coordinator
-from finetune_trainer.worker.environment import available_cores, stage_environment
+from finetune_trainer.worker.environment import stage_environment
 from finetune_trainer.worker.gang import RankWatch
 from finetune_trainer.worker.member import Member
 from finetune_trainer.worker.messages import Report

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from finetune_trainer.config import RunConfig
 from finetune_trainer.worker.messages import Start
@@ -79,13 +77,3 @@ def rank_environment(
         "TORCHELASTIC_USE_AGENT_STORE": False,
     }
     return environment | {name: str(value) for name, value in rendezvous.items()}
-
-
-def available_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this worker may use: its CPU affinity, cut down to the container's quota."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = (cgroup / "cpu.max").read_text().split()
-    except (OSError, ValueError):  # no container, or the first version of cgroups
-        return cores
-    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))

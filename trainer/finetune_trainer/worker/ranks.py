@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from finetune_trainer.config import Event, RunConfig
-from finetune_trainer.worker.environment import available_cores, rank_environment
+from finetune_trainer.processors import available_cores
+from finetune_trainer.worker.environment import rank_environment
 from finetune_trainer.worker.hang import HangWatch
 from finetune_trainer.worker.messages import Start
 from finetune_trainer.worker.process import Ended, StageProcess
