@@ -52,7 +52,7 @@ class Bench:
 
     folder: Path
 
-    def job(self, model: Path, *, name: str = "job", output: str = "out", **spec: Any) -> Path:
+    def job(self, model: Path, /, *, name: str = "job", output: str = "out", **spec: Any) -> Path:
         """Write a job file; `spec` is merged over a small CPU job, two levels deep."""
         job: dict[str, Any] = {
             "model": {"uri": f"file://{model}"},

@@ -82,7 +82,7 @@ def test_two_workers_zero3_qlora_on_the_real_model_leave_what_one_process_leaves
     [
         {"deepspeed": {"stage": 3, "offloadOptimizer": "CPU", "offloadParameters": "CPU"}},
         {"deepspeed": {"stage": 2, "offloadOptimizer": "CPU"}, "workers": {"replicas": 2}},
-        {"deepspeed": {"stage": 0}, "training": {"precision": "FP16"}},
+        {"deepspeed": {"stage": 0}, "training": {"precision": "BF16"}},
         {
             "deepspeed": {"stage": 1},
             "adapter": {"targetModules": ["q_proj", "v_proj"], "rankStabilized": True},
@@ -90,7 +90,7 @@ def test_two_workers_zero3_qlora_on_the_real_model_leave_what_one_process_leaves
         {"dataset": {"packing": False}, "training": {"microBatchSize": 2, "gradientCheckpointing": False}},
         {"model": {"attention": "Eager"}, "training": {"scheduler": "Linear"}},
     ],
-    ids=["offload-all", "offload-optimizer-two", "fp16", "named-targets", "unpacked", "eager"],
+    ids=["offload-all", "offload-optimizer-two", "bf16-zero0", "named-targets", "unpacked", "eager"],
 )
 def test_ways_to_train(bench: Bench, tiny: Path, spec: dict[str, Any]) -> None:
     merged = {**spec}
@@ -108,3 +108,13 @@ def test_ways_to_train(bench: Bench, tiny: Path, spec: dict[str, Any]) -> None:
     plain, tuned = logits_with_and_without(tiny, run.artifact)
     assert (plain - tuned).abs().max() > 1e-4
     assert run.of("warning") == []
+
+
+def test_fp16_trains_or_says_that_this_processor_cannot(bench: Bench, tiny: Path) -> None:
+    run = bench.run(bench.job(tiny, training={**TRAINING, "precision": "FP16"}))
+    if run.code == 0:
+        assert list(run.losses) == [1, 2, 3]
+    else:
+        assert run.code == 10
+        assert "training.precision is FP16" in run.errors
+        assert "write BF16 or FP32" in run.errors

@@ -73,6 +73,22 @@ def load_base(run: RunConfig, folder: Path, world: World, engine_configuration: 
     return Base(model, packs=run.dataset.packing and _may_pack(model))
 
 
+def require_precision(run: RunConfig) -> None:
+    """Refuse a precision that this rank's device cannot compute in.
+
+    Raises:
+        RunError: FP16 on a processor without it (`InvalidConfiguration`).
+    """
+    from deepspeed.accelerator import get_accelerator
+
+    if run.training.precision == "FP16" and not get_accelerator().is_fp16_supported():
+        raise RunError(
+            ExitReason.INVALID_CONFIGURATION,
+            "training.precision is FP16, in which this machine's processor does not compute",
+            "write BF16 or FP32",
+        )
+
+
 def use_padding(base: Base, run: RunConfig) -> Base:
     """The same model, one example a row: for architectures in which packed examples see each other."""
     # None means what it means in from_pretrained, though only that says so in its types.

@@ -18,7 +18,7 @@ from finetune_trainer.train.checkpoint import Checkpoints, Progress
 from finetune_trainer.train.emit import Emitter
 from finetune_trainer.train.engine import Engine
 from finetune_trainer.train.fused import fuse
-from finetune_trainer.train.load import DTYPES, Base, load_base, padding_token, use_padding
+from finetune_trainer.train.load import DTYPES, Base, load_base, padding_token, require_precision, use_padding
 from finetune_trainer.train.loop import Loop, Splits
 from finetune_trainer.train.lora import wrap
 from finetune_trainer.train.objective import Objective
@@ -35,6 +35,7 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
         RunError: whatever kept it from that, with its reason.
     """
     configuration = zero.configuration(run)
+    require_precision(run)
     output = open_output(run.output.uri, credentials=run.output.credentials)
 
     _say(emit, world, "load", f"{run.model.uri} in {run.training.precision}")
