@@ -6,6 +6,7 @@ import os
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -50,8 +51,9 @@ def connect(
         patience: seconds for which failed requests are repeated.
 
     Raises:
-        RunError: StorageDenied, credentials are missing or unusable.
+        RunError: StorageDenied, credentials are missing or unusable, or the endpoint is no address.
     """
+    _check_endpoint(location, keys)
     client: ClientConfig = {
         "timeout": timedelta(seconds=_REQUEST_SECONDS),
         "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
@@ -83,6 +85,23 @@ def connect(
             f"{location.uri} cannot be opened with these credentials: {type(error).__name__}",
             f"check the values of {', '.join(sorted(keys)) or 'the credentials'}",
         ) from None
+
+
+def _check_endpoint(location: Location, keys: Credentials) -> None:
+    # Requests to something that is no URL do not fail in the client: they take the process down.
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT")
+    for name, address in ((name, keys[name]) for name in names if name in keys):
+        try:
+            parts = urlsplit(address)
+            usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable or any(character.isspace() for character in address):
+            raise RunError(
+                ExitReason.STORAGE_DENIED,
+                f"{name} for {location.uri} is no address of a server: {address!r}",
+                "write it with its scheme, like http://minio:9000 or https://s3.example.com",
+            )
 
 
 def _s3(
