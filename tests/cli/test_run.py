@@ -61,7 +61,14 @@ class Runs:
     def write_job(self, replicas: int = 1, gpus: int = 0) -> None:
         self.job.write_text(JOB.format(replicas=replicas, gpus=gpus, output=self.output))
 
-    def command(self, *arguments: str, ranks: str = "", prepare: str = "", publish: str = "") -> list[str]:
+    def command(
+        self,
+        *arguments: str,
+        ranks: str = "",
+        prepare: str = "",
+        publish: str = "",
+        survey: str = "",
+    ) -> list[str]:
         stage = [*BARE_PYTHON, str(FAKES / "stage.py")]
         artifact = json.dumps(
             {
@@ -83,6 +90,8 @@ class Runs:
             "prepare": [*stage, "--event", PREPARED, *prepare.split()],
             "agent": [sys.executable, str(FAKES / "agent.py"), json.dumps(agent), "{}"],
         }
+        if survey:
+            programs["survey"] = [*BARE_PYTHON, "-c", survey]
         return [sys.executable, str(HERE / "fakes/run.py"), json.dumps(programs), str(self.job), *arguments]
 
     def start(self, *arguments: str, **programs: str) -> subprocess.Popen[str]:
@@ -356,3 +365,13 @@ def test_a_terminal_sees_a_bar(runs: Runs) -> None:
     assert "step 6/6" not in text
     assert "data: 10 rows" in text
     assert "test loss   4.280 before" in text
+
+
+def test_nothing_outlives_a_run_that_is_killed_while_it_looks_at_the_output(runs: Runs) -> None:
+    pid_file = runs.folder / "pid"
+    write = f"pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid()))"
+    process = runs.start(survey=f"import os, pathlib, time; {write}; time.sleep(60)")
+    until(lambda: pid_file.exists() and pid_file.read_text() != "")
+    process.kill()
+    process.communicate(timeout=20)
+    until(lambda: not alive(int(pid_file.read_text())), seconds=5)

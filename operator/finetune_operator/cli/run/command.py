@@ -19,7 +19,7 @@ from finetune_operator.api import FineTuneJob, InvalidJobError, load_job
 from finetune_operator.cli.run.conduct import Conductor, Killed
 from finetune_operator.cli.run.display import choose
 from finetune_operator.cli.run.folder import RunFolder, state_folder
-from finetune_operator.cli.run.processes import Programs
+from finetune_operator.cli.run.processes import Programs, tethered
 from finetune_operator.cli.run.summary import Findings, adapter, failure, is_stop, place, stopped, success
 from finetune_trainer.config import Event, ExitReason, Outcome, RunConfig, RunError, parse_event
 from finetune_trainer.config.survey import Survey
@@ -139,7 +139,8 @@ def survey(config: RunConfig, folder: Path, programs: Programs) -> Survey:
     """
     path = folder / "run.json"
     config.dump(path)
-    done = subprocess.run([*programs.survey, "--config", str(path)], capture_output=True, check=False)
+    command = tethered([*programs.survey, "--config", str(path)])
+    done = subprocess.run(command, capture_output=True, check=False)
     line = (done.stdout.splitlines() or [b""])[-1]
     try:
         if done.returncode == 0:

@@ -34,6 +34,14 @@ class Programs:
     agent: list[str] = field(default_factory=lambda: _module("finetune_trainer.worker"))
 
 
+def tethered(command: list[str]) -> list[str]:
+    """The command line of a process that dies with this one, however this one ends.
+
+    It must be started from the main thread: the kernel ties it to the thread that forked.
+    """
+    return [*_module("finetune_trainer.worker.tether"), str(os.getpid()), *command]
+
+
 class Child:
     """A stage or an agent as a child process that dies with this one.
 
@@ -58,11 +66,9 @@ class Child:
         Raises:
             OSError: the log cannot be written or the process not be started.
         """
-        tether = [*_module("finetune_trainer.worker.tether"), str(os.getpid())]
         with log.open("wb") as chatter:
             process = await asyncio.create_subprocess_exec(
-                *tether,
-                *command,
+                *tethered(command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=chatter,
