@@ -59,6 +59,8 @@ def load_base(run: RunConfig, folder: Path, world: World, engine_configuration: 
             # ZeRO-3 splits only floating-point parameters, so the 4-bit blocks pose as such.
             bnb_4bit_quant_storage=dtype if stage == 3 else torch.uint8,
         )
+    if quantised or (stage < 3 and world.device.type == "cuda"):
+        # Else the ranks of a worker would hold all weights in host memory, each of them once.
         options["device_map"] = {"": world.device}
     # While this object lives, from_pretrained splits each weight over the ranks as it loads it.
     splitting = HfDeepSpeedConfig(engine_configuration) if stage == 3 and not quantised else None
