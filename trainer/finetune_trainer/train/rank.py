@@ -161,7 +161,7 @@ def _leave(
     losses: dict[str, float | None],
 ) -> None:
     """Write the adapter and the facts of its training for the publish stage. A collective."""
-    from peft import get_peft_model_state_dict
+    from peft import LoraConfig, get_peft_model_state_dict
 
     weights = engine.weights()
     if not world.leader:
@@ -178,7 +178,7 @@ def _leave(
         {name: value.contiguous() for name, value in tensors.items()}, folder / "adapter_model.safetensors"
     )
     config = adapted.peft_config["default"]
-    if isinstance(config.target_modules, set):
+    if isinstance(config, LoraConfig) and isinstance(config.target_modules, set):
         # A set's order differs from process to process; equal runs leave equal files.
         config.target_modules = sorted(config.target_modules)
     config.save_pretrained(str(folder))
