@@ -273,6 +273,15 @@ def test_ctrl_c_during_preparation(runs: Runs) -> None:
     assert "stopped before the first step; run the same command to begin again" in err
 
 
+def test_ctrl_c_while_a_worker_starts(runs: Runs) -> None:
+    process = runs.start(ranks="--steps 2000")
+    until(lambda: bool(list(runs.state.glob("runs/*/attempt-1/worker-0/worker.log"))))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 21
+    assert "stopped before the first step; run the same command to begin again" in err
+
+
 def test_nothing_outlives_a_killed_run(runs: Runs) -> None:
     runs.write_job(replicas=2)
     process = runs.start(ranks="--steps 2000")

@@ -121,6 +121,11 @@ class Child:
         Args:
             status: its exit status, negative for a signal.
         """
+        if status == -signal.SIGTERM:
+            # Nobody who listens dies of it: the request came while the interpreter was still starting.
+            return Outcome(
+                reason=ExitReason.PREEMPTED, message=f"{self._name} was stopped before it began its work"
+            )
         tail = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
         if status < 0:
             how = f"was killed by signal {-status}"
