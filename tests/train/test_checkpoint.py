@@ -19,6 +19,7 @@ from finetune_trainer.config import (
     RunConfig,
     RunError,
     Source,
+    Warned,
 )
 from finetune_trainer.config import Output as OutputConfig
 from finetune_trainer.storage import open_output
@@ -135,6 +136,17 @@ def test_those_of_other_data_do_not_crowd_out_new_ones(run: RunConfig, open_chec
     save(again, 20)
     assert there(run) == [15, 20]
     assert open_checkpoints("new data").resume(OneTensor(), IDLE).step == 20
+
+
+def test_a_damaged_one_is_named_and_an_older_one_continued(
+    run: RunConfig, open_checkpoints: Opener, said: Said
+) -> None:
+    save(open_checkpoints("data"), 1, 2)
+    newest = Path(run.output.uri.removeprefix("file://")) / "u/checkpoints/step-00000002"
+    (newest / "optimizer.safetensors").write_bytes(b"cut short")
+    assert open_checkpoints("data").resume(OneTensor(), IDLE).step == 1
+    (warned,) = (event for event in said.events if isinstance(event, Warned))
+    assert "step-00000002 cannot be used" in warned.message
 
 
 @pytest.fixture

@@ -156,7 +156,11 @@ class Checkpoints:
         """Name of the newest checkpoint whose files are as its manifest says and whose data is this run's."""
         for name in reversed(self._output.published(self._layout.checkpoints)):
             try:
-                state = _State.decode((self._fetch(name) / _STATE).read_bytes())
+                # Its data is told by the small file; only what can be continued is fetched whole.
+                state = _State.decode((self._fetch(name, [_STATE]) / _STATE).read_bytes())
+                if state.prepared == self._prepared:
+                    self._fetch(name)
+                    return name
             except RunError as error:
                 if error.reason is not ExitReason.STORAGE_UNAVAILABLE:
                     raise
@@ -164,17 +168,15 @@ class Checkpoints:
                     Warned(message=f"checkpoint {name} cannot be used: {error.message}", hint=error.hint)
                 )
                 continue
-            if state.prepared == self._prepared:
-                return name
             self._emit(
                 Warned(
                     message=f"checkpoint {name} was trained on other data and is not continued",
-                    hint="the data has changed since; training starts from the first step",
+                    hint="the data has changed since: an older one is taken, else training starts anew",
                 )
             )
         return None
 
-    def _fetch(self, name: str) -> Path:
-        """The checkpoint's files, checked; where they are downloaded, those there already are kept."""
+    def _fetch(self, name: str, files: list[str] | None = None) -> Path:
+        """The checkpoint's files (None: all), checked; those downloaded already are kept."""
         prefix = f"{self._layout.checkpoints}/{name}"
-        return self._output.fetch(prefix, self._work / _DOWNLOADS / name)
+        return self._output.fetch(prefix, self._work / _DOWNLOADS / name, files)
