@@ -68,7 +68,8 @@ class Loop:
                 )
             if progress.step % self.run.training.evaluation_steps == 0 and not last:
                 self.evaluate(progress, "validation")
-            if progress.step % self.run.checkpoint.steps == 0 and not last:
+            # After the last one too: what follows, up to the upload, can fail and is then repeated alone.
+            if progress.step % self.run.checkpoint.steps == 0 or last:
                 self.checkpoints.save(self.engine, progress)
 
     def evaluate(self, progress: Progress, name: str) -> float | None:

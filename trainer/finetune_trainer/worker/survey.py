@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def survey(config: RunConfig) -> Survey:
-    """Look for GPUs, for earlier attempts that were published, and whether the output can be written.
+    """Look for GPUs, for a whole publication of an earlier attempt, and whether the output can be written.
 
     Raises:
         RunError: StorageDenied or StorageUnavailable.
@@ -44,7 +44,9 @@ def survey(config: RunConfig) -> Survey:
     # This attempt's own place counts too: the record of earlier attempts may have been lost.
     for attempt in range(config.attempt, 0, -1):
         manifest = output.manifest(layout.adapter(attempt))
-        if manifest is not None:
+        # An attempt can end between the two that it was asked for.
+        whole = not config.output.merge or output.manifest(layout.merged(attempt)) is not None
+        if manifest is not None and whole:
             return Survey(
                 gpus=gpus,
                 published_attempt=attempt,
