@@ -217,6 +217,17 @@ def test_a_terminal_keeps_what_matters_unbroken() -> None:
     assert "step 40/160" not in text
 
 
+def shared(replicas: int, gpus: int) -> RunConfig:
+    return RunConfig(
+        name="demo",
+        uid="1",
+        model=Model(uri="file:///m"),
+        dataset=Dataset(sources=[Source(uri="file:///d")]),
+        workers=Workers(replicas=replicas, gpus_per_worker=gpus),
+        output=Output(uri="file:///o"),
+    )
+
+
 @pytest.mark.parametrize(
     ("replicas", "gpus", "name", "expected"),
     [
@@ -231,16 +242,19 @@ def test_a_terminal_keeps_what_matters_unbroken() -> None:
 def test_workers_share_the_machine(
     replicas: int, gpus: int, name: str, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for variable in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    config = RunConfig(
-        name="demo",
-        uid="1",
-        model=Model(uri="file:///m"),
-        dataset=Dataset(sources=[Source(uri="file:///d")]),
-        workers=Workers(replicas=replicas, gpus_per_worker=gpus),
-        output=Output(uri="file:///o"),
-    )
+    config = shared(replicas, gpus)
     assert worker_environment(config, name) == expected
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert "OMP_NUM_THREADS" not in worker_environment(config, name)
+
+
+@pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"])
+def test_workers_share_the_gpus_that_a_person_has_chosen(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv(variable, "2, 3,6,7")
+    assert worker_environment(shared(2, 2), "worker-1") == {variable: "6,7"}

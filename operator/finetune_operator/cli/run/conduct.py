@@ -177,23 +177,27 @@ class Conductor:
         return child
 
 
-def worker_environment(config: RunConfig, name: str) -> dict[str, str]:
+def worker_environment(config: RunConfig, stage: str) -> dict[str, str]:
     """What workers that share this machine must not share: processor cores and GPUs.
 
     Args:
         config: the run.
-        name: `worker-<index>`, or another stage that has the machine to itself.
+        stage: `worker-<index>`, or another one that has the machine to itself.
     """
     workers = config.workers
-    kind, _, index = name.partition("-")
+    kind, _, index = stage.partition("-")
     if kind != "worker" or workers.replicas == 1:
         return {}
     if workers.gpus_per_worker == 0:
         threads = max(1, len(os.sched_getaffinity(0)) // workers.replicas)
         return {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)}
+    # ROCm builds of torch read either name, and both names together hide every GPU: the one that the person
+    # has set already, and then a share of those GPUs.
+    name = "HIP_VISIBLE_DEVICES" if os.environ.get("HIP_VISIBLE_DEVICES") else "CUDA_VISIBLE_DEVICES"
+    chosen = [gpu.strip() for gpu in os.environ.get(name, "").split(",") if gpu.strip()]
+    chosen = chosen or [str(gpu) for gpu in range(workers.replicas * workers.gpus_per_worker)]
     first = int(index) * workers.gpus_per_worker
-    # ROCm builds of torch read this name too, and both names together hide every GPU.
-    return {"CUDA_VISIBLE_DEVICES": ",".join(str(first + gpu) for gpu in range(workers.gpus_per_worker))}
+    return {name: ",".join(chosen[first : first + workers.gpus_per_worker])}
 
 
 def _free_port() -> int:
