@@ -106,7 +106,9 @@ def _named(documents: list[Judged]) -> list[Judged]:
 def _files(folder: Path) -> Iterator[str]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (str(Path(parent, name)) for name in sorted(files) if name.endswith(SUFFIXES))
+        for path in (Path(parent, name) for name in sorted(files) if name.endswith(SUFFIXES)):
+            if path.is_file() or not path.exists():  # no pipe, which would be waited on; a dead link is told
+                yield str(path)
 
 
 def _near(path: Path, error: OSError) -> str:
@@ -114,8 +116,12 @@ def _near(path: Path, error: OSError) -> str:
 
     if not isinstance(error, FileNotFoundError) or not path.parent.is_dir():
         return ""
-    near = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1, cutoff=0.8)
+    near = get_close_matches(path.name, _others(path), n=1, cutoff=0.8)
     return f"; did you mean {path.parent / near[0]}?" if near else ""
+
+
+def _others(path: Path) -> list[str]:
+    return [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
 
 
 def summary(job: FineTuneJob) -> str:
