@@ -147,3 +147,12 @@ def test_an_empty_block_is_an_absent_one(job_with: Callable[..., dict[str, Any]]
 @pytest.mark.parametrize("value", [None, [], "x", 3, {}, {"spec": []}, {"spec": {"dataset": [1]}}])
 def test_no_job_at_all(value: Any) -> None:
     assert isinstance(parse(value), list)
+
+
+@pytest.mark.parametrize(("epochs", "bound"), [("1e999", "finite and above 0"), ("0", "above 0")])
+def test_the_bound_that_is_named_is_the_one_missed(
+    epochs: str, bound: str, job_with: Callable[..., dict[str, Any]]
+) -> None:
+    problems = parse(job_with(("spec.training.epochs", epochs)))
+    assert isinstance(problems, list)
+    assert [problem.message for problem in problems] == [f"is {epochs}, must be {bound}"]

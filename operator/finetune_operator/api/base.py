@@ -81,8 +81,9 @@ class Between:
         """Check after the string's own constraints."""
 
         def check(text: str) -> str:
-            if not self.holds(float(text)):
-                raise fault(f"is {text}, must be {self}")
+            if not self.holds(number := float(text)):
+                finite = "" if number < float("inf") else "finite and "
+                raise fault(f"is {text}, must be {finite}{self}")
             return text
 
         return core_schema.no_info_after_validator_function(check, handler(source))
