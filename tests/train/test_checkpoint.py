@@ -1,13 +1,15 @@
 """Which checkpoints stay, which one is continued, and a disk that is full."""
 
-import resource
-from collections.abc import Callable, Iterator
+import errno
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from finetune_trainer.config import (
     Checkpoint,
@@ -15,6 +17,7 @@ from finetune_trainer.config import (
     Dataset,
     Event,
     ExitReason,
+    Layout,
     Model,
     RunConfig,
     RunError,
@@ -23,6 +26,7 @@ from finetune_trainer.config import (
 )
 from finetune_trainer.config import Output as OutputConfig
 from finetune_trainer.storage import open_output
+from finetune_trainer.storage.folders import FolderOutput
 from finetune_trainer.train.checkpoint import Checkpoints, Progress
 from finetune_trainer.train.collate import MicroBatch, pack
 from finetune_trainer.train.emit import Emitter
@@ -72,6 +76,9 @@ class Said(Emitter):
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
+
+    def beat(self) -> None:
+        pass
 
 
 @pytest.fixture
@@ -149,19 +156,60 @@ def test_a_damaged_one_is_named_and_an_older_one_continued(
     assert "step-00000002 cannot be used" in warned.message
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """No file may grow beyond 4 KiB, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+    ],
+    ids=["from-python", "from-safetensors"],
+)
+def test_a_full_disk_is_said_in_one_line(
+    error: Exception, open_checkpoints: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
 
-
-@pytest.mark.usefixtures("small_files")
-def test_a_full_disk_is_said_in_one_line(open_checkpoints: Opener, tmp_path: Path) -> None:
+    monkeypatch.setattr("finetune_trainer.train.checkpoint.save_file", fail)
     with pytest.raises(RunError) as caught:
-        open_checkpoints("data").save(OneTensor(size=10_000), Progress(step=1))
+        open_checkpoints("data").save(OneTensor(), Progress(step=1))
     assert caught.value.reason is ExitReason.STORAGE_UNAVAILABLE
     assert str(tmp_path / "work") in caught.value.message
+    assert "No space left on device" in caught.value.message
     assert "space" in caught.value.hint
+
+
+def test_an_outage_is_no_damage(open_checkpoints: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_checkpoints("data").save(OneTensor(), Progress(step=1))
+    away = RunError(ExitReason.STORAGE_UNAVAILABLE, "no answer")
+
+    def fail(*_: object, **__: object) -> None:
+        raise away
+
+    checkpoints = open_checkpoints("data")
+    monkeypatch.setattr(FolderOutput, "fetch", fail)
+    monkeypatch.setattr(FolderOutput, "manifest", fail)
+    with pytest.raises(RunError) as caught:
+        checkpoints.resume(OneTensor(), IDLE)
+    assert caught.value is away
+
+
+def test_a_state_that_cannot_be_read_is_named_and_an_older_one_continued(
+    run: RunConfig, open_checkpoints: Opener, said: Said
+) -> None:
+    for step in (1, 2):
+        open_checkpoints("data").save(OneTensor(), Progress(step=step))
+    output = open_output(run.output.uri)
+    prefix = Layout(run.uid).checkpoint(2)
+    folder = output.fetch(prefix, Path())
+    state = json.loads((folder / "state.json").read_text())
+    state["progress"]["field_of_another_version"] = 1
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "state.json").write_text(json.dumps(state))
+    output.remove(prefix)
+    output.publish(other, prefix)
+    engine = OneTensor()
+    assert open_checkpoints("data").resume(engine, IDLE).step == 1
+    (warned,) = (event for event in said.events if isinstance(event, Warned))
+    assert "another version" in warned.message

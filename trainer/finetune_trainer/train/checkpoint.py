@@ -59,9 +59,21 @@ class _State:
 
     @classmethod
     def decode(cls, data: bytes) -> _State:
-        raw = json.loads(data)
-        scale = raw["scale"]
-        return cls(Progress(**raw["progress"]), raw["prepared"], None if scale is None else Scale(**scale))
+        """Read `state.json`.
+
+        Raises:
+            RunError: it was written by a version with other fields (`StorageUnavailable`).
+        """
+        try:
+            raw = json.loads(data)
+            scale = raw["scale"]
+            return cls(
+                Progress(**raw["progress"]), raw["prepared"], None if scale is None else Scale(**scale)
+            )
+        except (KeyError, TypeError, ValueError):
+            raise RunError(
+                ExitReason.STORAGE_UNAVAILABLE, "its state was written by another version of this trainer"
+            ) from None
 
 
 class Checkpoints:
@@ -127,7 +139,9 @@ class Checkpoints:
             seconds = round(time.monotonic() - begun, 3)
             self._emit(Checkpoint(step=progress.step, bytes=manifest.size, seconds=seconds))
 
-        self._world.together(write, here=self._world.leader)
+        # All ranks wait for the leader's upload, which is no hang: storage bounds it itself.
+        with self._emit.beating():
+            self._world.together(write, here=self._world.leader)
 
     def resume(self, engine: Engine, idle: MicroBatch) -> Progress:
         """Continue from the newest checkpoint that is whole and of this data, else from step 0. A collective.
@@ -164,6 +178,8 @@ class Checkpoints:
             except RunError as error:
                 if error.reason is not ExitReason.STORAGE_UNAVAILABLE:
                     raise
+                # Damage leaves the manifest readable. An outage does not: it must not cost the steps so far.
+                self._output.manifest(f"{self._layout.checkpoints}/{name}")
                 self._emit(
                     Warned(message=f"checkpoint {name} cannot be used: {error.message}", hint=error.hint)
                 )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -10,6 +13,9 @@ from finetune_trainer.config import Event
 
 EVENTS_FD = "FINETUNE_EVENTS_FD"
 """Environment variable: number of the inherited descriptor that events are written to."""
+
+_BEAT_SECONDS = 0.5
+"""Well below the least `retry.hangSeconds`, which is 1."""
 
 
 class Emitter:
@@ -39,3 +45,21 @@ class Emitter:
     def beat(self) -> None:
         """Say that this rank still moves."""
         self._heartbeat.touch()
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Keep the heartbeat up from a thread, while something goes on that bounds itself."""
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(_BEAT_SECONDS):
+                self.beat()
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            self.beat()
