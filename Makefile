@@ -23,8 +23,12 @@ unit: environment ## the fast tests only
 check: environment ## formatting, lint, types, layers, lock files
 	@sh scripts/check.sh
 
-bench: environment ## throughput and memory against other trainers
-	@.venv/bin/python benchmarks/throughput.py
+bench: environment ## start-up, storage and data preparation, one JSON line each
+	@.venv/bin/python benchmarks/startup.py
+	@.venv/bin/python benchmarks/storage.py
+	@.venv/bin/python examples/quickstart/make_model.py >/dev/null
+	@.venv/bin/python benchmarks/prepare.py --rows 20000 \
+		--model "$${FINETUNE_CACHE:-$$HOME/.cache/finetune-operator}/models/SmolLM2-135M-Instruct"
 
 reference: environment ## write docs/reference from the code
 	@.venv/bin/python -m scripts.reference
