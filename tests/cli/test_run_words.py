@@ -12,7 +12,7 @@ from rich.console import Console
 from finetune_operator.cli.run.conduct import worker_environment
 from finetune_operator.cli.run.display import Live, Machine, Plain, choose
 from finetune_operator.cli.run.summary import Findings, failure, place, stopped, success
-from finetune_operator.cli.run.words import duration, line, size
+from finetune_operator.cli.run.words import duration, line, program, size
 from finetune_trainer.config import (
     Artifact,
     Checkpoint,
@@ -258,3 +258,17 @@ def test_workers_share_the_gpus_that_a_person_has_chosen(
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv(variable, "2, 3,6,7")
     assert worker_environment(shared(2, 2), "worker-1") == {variable: "6,7"}
+
+
+@pytest.mark.parametrize(
+    ("started", "on_path", "typed"),
+    [
+        ("/home/ann/clone/.venv/bin/finetune", False, ".venv/bin/finetune"),
+        ("/opt/my tools/finetune", False, "'/opt/my tools/finetune'"),
+        ("/usr/lib/cli/__main__.py", False, "/usr/bin/python3 -m finetune_operator.cli"),
+        ("/home/ann/clone/.venv/bin/finetune", True, "finetune"),
+    ],
+)
+def test_program(started: str, on_path: bool, typed: str) -> None:
+    folder = Path("/home/ann/clone")
+    assert program(Path(started), folder, on_path=on_path, python="/usr/bin/python3") == typed

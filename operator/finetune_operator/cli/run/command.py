@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shlex
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from finetune_operator.cli.run.display import choose
 from finetune_operator.cli.run.folder import RunFolder, state_folder
 from finetune_operator.cli.run.processes import Programs, tethered
 from finetune_operator.cli.run.summary import Findings, adapter, failure, is_stop, place, stopped, success
+from finetune_operator.cli.run.words import program
 from finetune_trainer.config import Event, ExitReason, Outcome, RunConfig, RunError, parse_event
 from finetune_trainer.config.survey import Survey
 
@@ -173,14 +173,8 @@ def _with_output(job: FineTuneJob, uri: str | None) -> FineTuneJob:
 
 
 def _program() -> str:
-    """What this person types for `finetune`, so that the next command can be copied as it is."""
-    if shutil.which("finetune") is not None:
-        return "finetune"
-    started = Path(sys.argv[0]).absolute()
-    if started.name != "finetune":
-        return shlex.join([sys.executable, "-m", "finetune_operator.cli"])
-    below = started.is_relative_to(Path.cwd())
-    return shlex.quote(str(started.relative_to(Path.cwd()) if below else started))
+    on_path = shutil.which("finetune") is not None
+    return program(Path(sys.argv[0]).absolute(), Path.cwd(), on_path=on_path, python=sys.executable)
 
 
 def _tell_finished(config: RunConfig, found: Survey, options: argparse.Namespace) -> None:

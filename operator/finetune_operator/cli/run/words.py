@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 from finetune_trainer.config import Checkpoint, Evaluation, Event, Prepared, Stage, Step, Warned
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -83,3 +86,20 @@ def _prepared(event: Prepared) -> str:
     if event.reused:
         parts.append("prepared by an earlier run")
     return "data: " + "; ".join(parts)
+
+
+def program(started: Path, folder: Path, *, on_path: bool, python: str) -> str:
+    """What to type for `finetune`, so that a command shown can be copied as it is.
+
+    Args:
+        started: the absolute path of what this process was started as.
+        folder: the current folder.
+        on_path: whether a shell finds `finetune` by its name.
+        python: the interpreter's path.
+    """
+    if on_path:
+        return "finetune"
+    if started.name != "finetune":
+        return shlex.join([python, "-m", "finetune_operator.cli"])
+    below = started.is_relative_to(folder)
+    return shlex.quote(str(started.relative_to(folder) if below else started))
