@@ -52,8 +52,13 @@ class Bench:
 
     folder: Path
 
-    def job(self, model: Path, /, *, name: str = "job", output: str = "out", **spec: Any) -> Path:
-        """Write a job file; `spec` is merged over a small CPU job, two levels deep."""
+    def job(
+        self, model: Path, /, *, name: str = "job", output: str | dict[str, str] = "out", **spec: Any
+    ) -> Path:
+        """Write a job file; `spec` is merged over a small CPU job, two levels deep.
+
+        `output` is a folder's name or the whole block.
+        """
         job: dict[str, Any] = {
             "model": {"uri": f"file://{model}"},
             "dataset": {"sources": [{"uri": f"file://{FACTS}"}], "maxLength": 256},
@@ -66,7 +71,7 @@ class Bench:
                 "logSteps": 1,
             },
             "workers": {"replicas": 1, "gpusPerWorker": 0},
-            "output": {"uri": f"file://{self.folder / output}"},
+            "output": {"uri": f"file://{self.folder / output}"} if isinstance(output, str) else output,
         }
         for key, value in spec.items():
             job[key] = {**job.get(key, {}), **value} if isinstance(value, dict) else value
