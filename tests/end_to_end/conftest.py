@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -132,3 +133,15 @@ def ranks() -> list[int]:
         for child in psutil.Process().children(recursive=True)
         if "finetune_trainer.train" in child.cmdline()
     ]
+
+
+def kill_a_rank_at(step: int) -> Act:
+    """Kill the first rank once a line of optimizer step `step`, or of a later one, is out."""
+
+    def act(event: dict[str, Any], process: subprocess.Popen[str]) -> bool:
+        if event["event"] != "step" or event["step"] < step:
+            return False
+        os.kill(ranks()[0], signal.SIGKILL)
+        return True
+
+    return act

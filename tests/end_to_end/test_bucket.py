@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
 from finetune_trainer.storage import open_output
-from tests.end_to_end.conftest import FACTS, Bench, ranks
+from tests.end_to_end.conftest import FACTS, Bench, kill_a_rank_at
 from tests.fixtures.seaweedfs import seaweedfs
 
 pytestmark = pytest.mark.slow
-
-
-def kill_a_rank(event: dict[str, Any], process: subprocess.Popen[str]) -> bool:
-    if event["event"] != "step" or event["step"] < 8:
-        return False
-    os.kill(ranks()[0], signal.SIGKILL)
-    return True
 
 
 def test_a_run_reads_from_and_publishes_to_a_bucket_and_resumes_from_it(
@@ -48,7 +37,7 @@ def test_a_run_reads_from_and_publishes_to_a_bucket_and_resumes_from_it(
             checkpoint={"steps": 5},
             output={"uri": f"s3://{server.bucket}/bots", "credentialsSecret": "minio"},
         )
-        killed = bench.run(job, at=kill_a_rank)
+        killed = bench.run(job, at=kill_a_rank_at(8))
         assert killed.code == 23
         again = bench.run(job)
         assert again.code == 0, again.errors

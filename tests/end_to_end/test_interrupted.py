@@ -1,7 +1,6 @@
 """A run that is broken off and started again learns what it would have learned."""
 
 import json
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.conftest import Bench, ranks
+from tests.end_to_end.conftest import Bench, kill_a_rank_at, ranks
 
 pytestmark = pytest.mark.slow
 STEPS = 40
@@ -30,13 +29,6 @@ def spec() -> dict[str, Any]:
     }
 
 
-def kill_a_rank(event: dict[str, Any], process: subprocess.Popen[str]) -> bool:
-    if event["event"] != "step" or event["step"] < 12:
-        return False
-    os.kill(ranks()[0], signal.SIGKILL)
-    return True
-
-
 def interrupt(event: dict[str, Any], process: subprocess.Popen[str]) -> bool:
     if event["event"] != "step" or event["step"] < 12:
         return False
@@ -50,7 +42,7 @@ def test_a_killed_rank_and_the_same_command_again(bench: Bench, tiny: Path, spec
     assert list(undisturbed.losses) == list(range(1, STEPS + 1))
 
     job = bench.job(tiny, output="killed", **spec)
-    killed = bench.run(job, at=kill_a_rank)
+    killed = bench.run(job, at=kill_a_rank_at(12))
     assert killed.code == 23
     (outcome,) = [event for event in killed.of("outcome") if event["reason"] != "Succeeded"][-1:]
     assert "signal 9" in outcome["message"]

@@ -9,13 +9,19 @@ from typing import Any, Literal
 import torch
 from peft import PeftModel
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, GenerationConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from finetune_trainer.config import ExitReason, Quantization, RunError
+from finetune_trainer.quantized import four_bit
 
 Precision = Literal["BF16", "FP16", "FP32", "own"]
 
-_DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32, "own": "auto"}
+_DTYPES: dict[str, torch.dtype | str] = {
+    "BF16": torch.bfloat16,
+    "FP16": torch.float16,
+    "FP32": torch.float32,
+    "own": "auto",
+}
 _HEADROOM = 1.2
 """A model counts as fitting one GPU when this many times its weights' bytes are free there."""
 
@@ -47,12 +53,7 @@ def load_base(
         "use_safetensors": True,
     }
     if quantization is not None:
-        options["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type=quantization.type.lower(),
-            bnb_4bit_use_double_quant=quantization.double_quantization,
-            bnb_4bit_compute_dtype=_DTYPES[precision],
-        )
+        options["quantization_config"] = four_bit(quantization, _DTYPES[precision])
     try:
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, **options)
     except (OSError, ValueError, ImportError, SafetensorError) as error:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
 from finetune_trainer.config import ExitReason, RunConfig, RunError
+from finetune_trainer.quantized import four_bit
 from finetune_trainer.train.attention import PACKED
 from finetune_trainer.train.world import World
 
@@ -51,14 +52,9 @@ def load_base(run: RunConfig, folder: Path, world: World, engine_configuration: 
     stage = engine_configuration["zero_optimization"]["stage"]
     quantised = run.adapter.quantization is not None
     if run.adapter.quantization is not None:
-        options["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type=run.adapter.quantization.type.lower(),
-            bnb_4bit_use_double_quant=run.adapter.quantization.double_quantization,
-            bnb_4bit_compute_dtype=dtype,
-            # ZeRO-3 splits only floating-point parameters, so the 4-bit blocks pose as such.
-            bnb_4bit_quant_storage=dtype if stage == 3 else torch.uint8,
-        )
+        # ZeRO-3 splits only floating-point parameters, so the 4-bit blocks pose as such.
+        storage = dtype if stage == 3 else torch.uint8
+        options["quantization_config"] = four_bit(run.adapter.quantization, dtype, storage)
     if quantised or (stage < 3 and world.device.type == "cuda"):
         # Else the ranks of a worker would hold all weights in host memory, each of them once.
         options["device_map"] = {"": world.device}
