@@ -17,6 +17,7 @@ from finetune_trainer.storage import Output
 from finetune_trainer.train.collate import MicroBatch
 from finetune_trainer.train.emit import Emitter
 from finetune_trainer.train.engine import Engine, Scale
+from finetune_trainer.train.watchdog import Watch
 from finetune_trainer.train.world import World
 
 _STATE, _TENSORS = "state.json", "optimizer.safetensors"
@@ -35,6 +36,7 @@ class Progress:
         seconds: time spent in optimizer steps over all attempts.
         test_loss_before: loss of the test split before the first step; None without a test split.
         log: the lines of train-log.jsonl so far.
+        watch: what the watchdog remembers.
     """
 
     step: int = 0
@@ -44,6 +46,7 @@ class Progress:
     seconds: float = 0.0
     test_loss_before: float | None = None
     log: list[dict[str, Any]] = field(default_factory=list)
+    watch: Watch = field(default_factory=Watch)
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,11 @@ class _State:
         """
         try:
             raw = json.loads(data)
+            # Checkpoints made before there was a watchdog have nothing of it.
+            watch = Watch(**raw["progress"].pop("watch", {}))
+            progress = Progress(**raw["progress"], watch=watch)
             scale = raw["scale"]
-            return cls(
-                Progress(**raw["progress"]), raw["prepared"], None if scale is None else Scale(**scale)
-            )
+            return cls(progress, raw["prepared"], None if scale is None else Scale(**scale))
         except (KeyError, TypeError, ValueError):
             raise RunError(
                 ExitReason.STORAGE_UNAVAILABLE, "its state was written by another version of this trainer"

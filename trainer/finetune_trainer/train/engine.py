@@ -104,6 +104,16 @@ class Engine:
             if parameter.requires_grad:
                 yield name, parameter
 
+    @property
+    def moved(self) -> bool:
+        """Whether any of the adapter's up projections, which begin at zero, is another now. A collective."""
+        # Whole on every rank, so that all ranks stop asking at the same one.
+        return any(
+            bool(self._read(parameter, MASTER).any())
+            for name, parameter in self.trained()
+            if "lora_B" in name
+        )
+
     def weights(self) -> Snapshot:
         """The trained parameters by name, whole, fp32 on the CPU. A collective."""
         return {name: self._read(parameter, MASTER) for name, parameter in self.trained()}

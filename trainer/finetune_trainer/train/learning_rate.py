@@ -7,6 +7,11 @@ import math
 from finetune_trainer.config import Training
 
 
+def warmup_steps(training: Training, total_steps: int) -> int:
+    """Optimizer steps before the full rate is reached."""
+    return math.ceil(training.warmup_ratio * total_steps)
+
+
 def learning_rate(training: Training, step: int, total_steps: int) -> float:
     """The rate of optimizer step `step`, counted from 0.
 
@@ -14,7 +19,7 @@ def learning_rate(training: Training, step: int, total_steps: int) -> float:
     and the first step after the warm-up the full one. Then constant, linear to 0, or half a cosine
     to 0 (Loshchilov and Hutter, "SGDR", 2017, eq. 5, without restarts).
     """
-    warmup = math.ceil(training.warmup_ratio * total_steps)
+    warmup = warmup_steps(training, total_steps)
     if step < warmup:
         return training.learning_rate * (step + 1) / (warmup + 1)
     progress = (step - warmup) / max(1, total_steps - warmup)

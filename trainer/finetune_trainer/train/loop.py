@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from dataclasses import dataclass
@@ -9,14 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from finetune_trainer.config import Evaluation, ExitReason, RunConfig, RunError, Stage, Step
+from finetune_trainer.config import Evaluation, ExitReason, RunConfig, RunError, Stage, Step, Warned
 from finetune_trainer.train.batches import Schedule
 from finetune_trainer.train.checkpoint import Checkpoints, Progress
+from finetune_trainer.train.diagnosis import Known, not_finite
 from finetune_trainer.train.emit import Emitter
 from finetune_trainer.train.engine import Engine
 from finetune_trainer.train.learning_rate import learning_rate
 from finetune_trainer.train.signals import StopRequest
-from finetune_trainer.train.step import Split, Stepper, require_finite
+from finetune_trainer.train.step import Split, Stepper
+from finetune_trainer.train.watchdog import Watchdog
 from finetune_trainer.train.world import World
 
 
@@ -39,6 +42,7 @@ class Loop:
     stepper: Stepper
     splits: Splits
     schedule: Schedule
+    known: Known
     checkpoints: Checkpoints
     stop: StopRequest
     emit: Emitter
@@ -50,9 +54,11 @@ class Loop:
             RunError: Preempted after a stop was asked for and a checkpoint taken; NonFiniteLoss.
         """
         window = Window(progress)
+        progress.watch = progress.watch.at(progress.step)
+        watchdog = Watchdog(self.known, progress.watch)
         for step in range(progress.step, self.schedule.total_steps):
             begun = time.monotonic()
-            rate, norm, stopping = self._step(step, progress)
+            rate, norm, stopping = self._step(step, progress, watchdog)
             progress.step = step + 1
             progress.seconds += time.monotonic() - begun
             last = progress.step == self.schedule.total_steps
@@ -88,7 +94,7 @@ class Loop:
             self.emit(event)
         return loss
 
-    def _step(self, step: int, progress: Progress) -> tuple[float, float, bool]:
+    def _step(self, step: int, progress: Progress, watchdog: Watchdog) -> tuple[float, float, bool]:
         """One optimizer step; its learning rate, gradient norm and whether a stop was asked for."""
         train = self.splits.train
         batch = self.schedule.batch(step)
@@ -96,15 +102,40 @@ class Loop:
         torch.manual_seed(_seed(self.run.training.seed, step, self.world.rank))
         loss = self.stepper.accumulate(train, batch)
         total, stops = self.world.sum([loss, float(self.stop.requested)])
-        require_finite(total, "the loss", step + 1, train.rows[batch])
+        if not math.isfinite(total):
+            spoilt = [example for some in self.world.gather(self.stepper.spoilt) for example in some]
+            raise self._not_finite("the loss", total, step, spoilt or batch, watchdog, narrowed=bool(spoilt))
         rate = learning_rate(self.run.training, step, self.schedule.total_steps)
         norm = self.engine.step(rate)
-        if not self.engine.skipped:
-            require_finite(norm, "the gradient's norm", step + 1, train.rows[batch])
+        skipped = self.engine.skipped
+        if not skipped and not math.isfinite(norm):
+            raise self._not_finite("the gradient's norm", norm, step, batch, watchdog, narrowed=False)
+        trained = int(train.trained_counts[batch].sum())
         progress.tokens += int(train.lengths[batch].sum())
         progress.window_loss += total
-        progress.window_tokens += int(train.trained_counts[batch].sum())
+        progress.window_tokens += trained
+        moved = not watchdog.asks_the_adapter or self.engine.moved
+        for warning in watchdog.look(
+            total / trained if trained else None,
+            None if skipped else norm,
+            train.rows[batch].tolist(),
+            moved=moved,
+        ):
+            self._warn(progress, warning)
         return rate, norm, stops > 0
+
+    def _not_finite(
+        self, what: str, value: float, step: int, examples: list[int], watchdog: Watchdog, *, narrowed: bool
+    ) -> RunError:
+        rows = self.splits.train.rows[examples].tolist()
+        return not_finite(
+            self.known, what, value, step=step + 1, rows=rows, narrowed=narrowed, norms=watchdog.norms
+        )
+
+    def _warn(self, progress: Progress, event: Warned) -> None:
+        progress.log.append({"step": progress.step + 1, **event.model_dump(mode="json", exclude={"worker"})})
+        if self.world.leader:
+            self.emit(event)
 
     def _line(self, progress: Progress, window: Window, rate: float, norm: float) -> None:
         memory = self.world.largest(float(_peak_memory(self.world.device)))

@@ -11,10 +11,12 @@ from safetensors.torch import save_file
 
 from finetune_trainer.config import ExitReason, Layout, RunConfig, RunError, Stage, Warned
 from finetune_trainer.data.arrays import Examples
+from finetune_trainer.data.report import Report
 from finetune_trainer.storage import Output, cache_folder, open_output, open_source
 from finetune_trainer.train import zero
 from finetune_trainer.train.batches import schedule
 from finetune_trainer.train.checkpoint import Checkpoints, Progress
+from finetune_trainer.train.diagnosis import Known
 from finetune_trainer.train.emit import Emitter
 from finetune_trainer.train.engine import Engine
 from finetune_trainer.train.fused import fuse
@@ -59,18 +61,25 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
     objective.own_head = world.agree(objective.own_head)
 
     checkpoints = Checkpoints(run, output, digest, work, world, emit)
+    plan = schedule(
+        len(splits.train),
+        global_batch=run.training.global_batch_size,
+        epochs=run.training.epochs,
+        max_steps=run.training.max_steps,
+        seed=run.training.seed,
+    )
     loop = Loop(
         run=run,
         world=world,
         engine=engine,
         stepper=Stepper(engine, shape, world, emit.beat),
         splits=splits,
-        schedule=schedule(
-            len(splits.train),
-            global_batch=run.training.global_batch_size,
-            epochs=run.training.epochs,
-            max_steps=run.training.max_steps,
-            seed=run.training.seed,
+        schedule=plan,
+        known=Known.of(
+            run,
+            Report.model_validate_json((prepared / "report.json").read_bytes()),
+            total_steps=plan.total_steps,
+            vocabulary=base.model.config.get_text_config().vocab_size,
         ),
         checkpoints=checkpoints,
         stop=stop,

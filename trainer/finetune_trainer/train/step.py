@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from finetune_trainer.config import ExitReason, RunConfig, RunError
+from finetune_trainer.config import RunConfig
 from finetune_trainer.train.batches import chunk, spread
 from finetune_trainer.train.collate import Example, MicroBatch, pack, pad, untrained
 from finetune_trainer.train.engine import Engine
@@ -98,6 +98,8 @@ class Stepper:
         self._shape = shape
         self._world = world
         self._beat = beat
+        self.spoilt: list[int] = []
+        """Examples, on this rank, of the last batch's forward passes whose loss was not finite."""
 
     def accumulate(self, split: Split, batch: list[int]) -> float:
         """Forward and backward over a global batch.
@@ -112,13 +114,17 @@ class Stepper:
         # The engine takes the mean over ranks; the objective is the sum over them.
         weight = self._world.size / trained
         rows = self._shape.lay_out(split.lengths[batch], self._world)
-        total = torch.zeros((), dtype=torch.float64)
+        total = 0.0
+        self.spoilt = []
         for index, row in enumerate(rows):
             loss = self._engine.loss(self._collate(split, batch, row))
             self._engine.accumulate(loss * weight, last=index == len(rows) - 1)
-            total += loss.detach().cpu()
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                self.spoilt += [batch[at] for at in row]
+            total += value
             self._beat()
-        return float(total)
+        return total
 
     @torch.no_grad()
     def evaluate(self, split: Split) -> tuple[float, int]:
@@ -142,26 +148,3 @@ class Stepper:
         if not examples:
             examples = [untrained((split.tokens(batch[0]), split.trained(batch[0])))]
         return self._shape.collate(examples).to(self._world.device)
-
-
-def require_finite(value: float, what: str, step: int, rows: NDArray[np.int64]) -> None:
-    """Stop a run whose numbers have left the rails.
-
-    Args:
-        value: a loss or a gradient norm.
-        what: its name, for the message.
-        step: the optimizer step, counted from 1.
-        rows: source rows (from 0) of the step's global batch.
-
-    Raises:
-        RunError: NonFiniteLoss, naming the step and the rows.
-    """
-    if math.isfinite(value):
-        return
-    shown = ", ".join(str(row + 1) for row in sorted(rows.tolist())[:16])
-    more = f" and {len(rows) - 16} more" if len(rows) > 16 else ""
-    raise RunError(
-        ExitReason.NON_FINITE_LOSS,
-        f"{what} is {value} at step {step}; rows of that batch: {shown}{more}",
-        "lower training.learningRate, use precision BF16 instead of FP16, or look at those rows",
-    )
