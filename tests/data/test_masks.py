@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from finetune_trainer.data.chat_template import ChatTemplate
 from finetune_trainer.data.conversation import Conversation, Message, Role
 from finetune_trainer.data.faults import RowFault
 from finetune_trainer.data.masks import Loss, Rendered, Renderer
+from finetune_trainer.data.templates import jinja
+from finetune_trainer.data.turn_styles import STYLES
 from tests.fixtures.tokenizers import CHATML
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
@@ -125,16 +130,74 @@ def test_refusals_are_faults_of_the_row() -> None:
         render(says("q", "a"), "{{ messages[7].content + 1 }}")
 
 
-@pytest.mark.parametrize("template", [CHATML, INST, NO_END, THINKING, PROMPTED])
-def test_a_second_row_of_a_kind_is_found_like_the_first(template: str) -> None:
+PIECES = [
+    "q",
+    "a",
+    "",
+    " spaced ",
+    "assistant\n",
+    "<think>z</think>b",
+    "x</think>\n\nc",
+    "U q",
+    "</s>",
+    "\n",
+    "雾",
+]
+CONVERSATIONS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(PIECES), min_size=2, max_size=6),
+        st.sampled_from([None, "s", "q"]),
+        st.sampled_from([None, [{"name": "f"}], [{"name": "g"}]]),
+    ),
+    min_size=2,
+    max_size=5,
+)
+TEMPLATES = {
+    **dict(zip("CINTP", (CHATML, INST, NO_END, THINKING, PROMPTED), strict=True)),
+    **{name: jinja(style, bos=False, end="</s>", stop_known=True) for name, style in STYLES.items()},
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("loss", ["Response", "LastTurn", "All"])
+@given(rows=CONVERSATIONS)
+@settings(max_examples=20, deadline=None)
+def test_later_rows_of_a_kind_are_found_like_the_first(
+    template: str, loss: Loss, rows: list[tuple[list[str], str | None, list[dict[str, object]] | None]]
+) -> None:
     """The shortcut for rows of a known kind gives what rendering in full gives."""
-    renderer = Renderer(ChatTemplate(template, {}, NOW), SPECIALS, "Response")
-    for contents in (
-        ("q", "a"),
-        ("assistant\n", "assistant\n"),
-        ("x", " spaced "),
-        ("y", "<think>z</think>b"),
-        ("", "c"),
+    chat = ChatTemplate(TEMPLATES[template], {"eos_token": "</s>", "bos_token": "<s>"}, NOW)
+    renderer = Renderer(chat, SPECIALS, loss)
+    for contents, system, tools in rows:
+        start: list[Message] = [{"role": "system", "content": system}] if system is not None else []
+        conversation = Conversation([*start, *says(*contents)], tools)
+
+        def rendered(renderer: Renderer, conversation: Conversation = conversation) -> list[Rendered] | str:
+            try:
+                return renderer.render(conversation)
+            except RowFault as fault:
+                return fault.reason
+
+        assert rendered(renderer) == rendered(Renderer(chat, SPECIALS, loss))
+
+
+def test_a_known_kind_is_rendered_once() -> None:
+    class Counting(ChatTemplate):
+        renders = 0
+
+        def render(self, *args: Any, **options: Any) -> str:
+            self.renders += 1
+            return super().render(*args, **options)
+
+    chat = Counting(CHATML, {}, NOW)
+    renderer = Renderer(chat, SPECIALS, "Response")
+    for contents, renders in (
+        # "r" is found in the word "user" first: what is learned of that row fits no other.
+        (("q", "a", "r", "b"), 4),
+        (("Where?", "Here.", "When?", "Now."), 4),
+        (("one", "two", "three", "four"), 1),
+        (("r", "r", "", "user"), 1),
     ):
-        messages = says(*contents)
-        assert renderer.render(Conversation(messages)) == render(messages, template)
+        chat.renders = 0
+        renderer.render(Conversation(says(*contents)))
+        assert chat.renders == renders, contents

@@ -94,6 +94,8 @@ class ChatTemplate:
                 f"the chat template is not valid Jinja: line {error.lineno}: {error.message}",
                 "choose a named template in dataset.template",
             ) from None
+        # A context made from one plain dict costs a third of what Template.render spends on making one.
+        self._globals = dict(self._template.globals)
         self.shows_tools = "tools" in source
         self.shows_calls = "tool_calls" in source
 
@@ -109,9 +111,17 @@ class ChatTemplate:
         Raises:
             RowFault: the template refuses the conversation, or fails on it.
         """
-        values: dict[str, Any] = {**self._variables, "messages": messages, "tools": tools, "documents": None}
+        values: dict[str, Any] = {
+            **self._globals,
+            **self._variables,
+            "messages": messages,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": reply,
+        }
+        context = self._template.new_context(values, shared=True)
         try:
-            return self._template.render(values, add_generation_prompt=reply)
+            return "".join(self._template.root_render_func(context))
         except _Refusal as error:
             raise RowFault(f"the chat template refuses the row: {error}") from None
         except jinja2.exceptions.SecurityError as error:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
-import numpy.typing as npt
-from tokenizers import Encoding
 
+from finetune_trainer.data.align import Flags, Ids, align
 from finetune_trainer.data.conversation import Passage
 from finetune_trainer.data.masks import Rendered
 from finetune_trainer.data.tokeniser import Tokeniser
-
-Ids = npt.NDArray[np.int32]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +38,30 @@ class Example:
 
 
 def encode_rendered(
-    rendered: Rendered, encoding: Encoding | None, tokeniser: Tokeniser, guard: str | None
-) -> Example:
-    """Flag the learned ranges of an encoded text.
+    texts: Sequence[Rendered], guards: Sequence[str | None], tokeniser: Tokeniser
+) -> list[Example]:
+    """Encode texts and flag what is learned in them, many at once.
 
     Where a token lies across the start of a range (the tokenizer merges over the edge), or where
-    the data spells control tokens, the text is encoded part by part: the model is asked with the
+    the data spells control tokens, a text is encoded part by part: the model is asked with the
     prompt's own tokens when it serves, so the reply has to start with a token of its own.
 
     Args:
-        rendered: the text; with guards where `guard` is given.
-        encoding: of the whole text, where there are no guards in it.
-        tokeniser: encodes the parts.
-        guard: the character that marks spelled control tokens.
+        texts: the texts, with guards where `guards` has one.
+        guards: for each text the character that marks spelled control tokens, or None.
+        tokeniser: encodes them.
     """
-    whole = _by_offsets(rendered, encoding) if encoding is not None and guard is None else None
-    ids, learned = whole if whole is not None else _by_parts(rendered, tokeniser, guard)
-    if not rendered.ends and tokeniser.eos is not None and rendered.learned[-1][1] == len(rendered.text):
-        ids = np.append(ids, np.int32(tokeniser.eos[1]))
-        learned = np.append(learned, True)
-    return Example(ids, learned)
-
-
-def _by_offsets(rendered: Rendered, encoding: Encoding) -> tuple[Ids, Flags] | None:
-    """Flags by the tokens' character offsets, or None where a token lies across an edge."""
-    count = len(encoding)
-    learned = np.zeros(count, dtype=np.bool_)
-    for start, end in rendered.learned:
-        first, last = encoding.char_to_token(start), encoding.char_to_token(end - 1)
-        if first is None or last is None:
-            return None
-        if cast("tuple[int, int]", encoding.token_to_chars(first))[0] != start:
-            return None
-        if first and cast("tuple[int, int]", encoding.token_to_chars(first - 1))[1] > start:
-            return None
-        # A character of several byte tokens: char_to_token gives its first one.
-        while last + 1 < count and cast("tuple[int, int]", encoding.token_to_chars(last + 1))[0] < end:
-            last += 1
-        learned[first : last + 1] = True
-    return np.array(encoding.ids, dtype=np.int32), learned
+    plain = (rendered for rendered, guard in zip(texts, guards, strict=True) if guard is None)
+    aligned = iter(align(list(plain), tokeniser))
+    examples = []
+    for rendered, guard in zip(texts, guards, strict=True):
+        whole = next(aligned) if guard is None else None
+        ids, learned = whole if whole is not None else _by_parts(rendered, tokeniser, guard)
+        if not rendered.ends and tokeniser.eos is not None and rendered.learned[-1][1] == len(rendered.text):
+            ids = np.append(ids, np.int32(tokeniser.eos[1]))
+            learned = np.append(learned, True)
+        examples.append(Example(ids, learned))
+    return examples
 
 
 def _by_parts(rendered: Rendered, tokeniser: Tokeniser, guard: str | None) -> tuple[Ids, Flags]:
@@ -144,22 +125,25 @@ def _runs(text: str, tokeniser: Tokeniser) -> list[tuple[str, bool]]:
     return runs
 
 
-def encode_passage(passage: Passage, tokeniser: Tokeniser) -> Example:
-    """Encode text without turns: what the tokenizer puts first, prompt, completion, end of text.
+def encode_passages(passages: Sequence[Passage], tokeniser: Tokeniser) -> list[Example]:
+    """Encode texts without turns: what the tokenizer puts first, prompt, completion, end of text.
 
     Prompt and completion are encoded apart, as a server is asked: no letter moves across the edge.
     """
-    ids = list(tokeniser.prefix)
-    if passage.prompt:
-        ids += tokeniser.encode_part(passage.prompt, behind=False, literal=True)
-    prompt = len(ids)
-    ids += tokeniser.encode_part(
-        passage.completion, behind=bool(passage.prompt), glued=bool(passage.prompt), literal=True
+    eos = [tokeniser.eos[1]] if tokeniser.eos is not None else []
+    prompts = iter(tokeniser.encode_literal([one.prompt for one in passages if one.prompt], behind=False))
+    behind = iter(tokeniser.encode_literal([one.completion for one in passages if one.prompt], behind=True))
+    alone = iter(
+        tokeniser.encode_literal([one.completion for one in passages if not one.prompt], behind=False)
     )
-    if tokeniser.eos is not None:
-        ids.append(tokeniser.eos[1])
-    learned = np.arange(len(ids)) >= prompt
-    return Example(np.array(ids, dtype=np.int32), learned)
+    examples = []
+    for passage in passages:
+        parts = [tokeniser.prefix, *([next(prompts), next(behind)] if passage.prompt else [next(alone)]), eos]
+        ids = np.concatenate(parts).astype(np.int32, copy=False)
+        learned = np.ones(len(ids), dtype=np.bool_)
+        learned[: len(ids) - len(parts[-2]) - len(eos)] = False
+        examples.append(Example(ids, learned))
+    return examples
 
 
 def segments(rendered: Rendered, tokeniser: Tokeniser, guard: str | None) -> list[Segment]:

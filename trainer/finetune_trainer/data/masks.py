@@ -50,7 +50,7 @@ class Renderer:
         self._template = template
         self._specials = specials
         self._loss = loss
-        self._frames: dict[tuple[object, ...], _Frame | None] = {}
+        self._skeletons: dict[tuple[object, ...], _Skeleton] = {}
 
     def render(self, conversation: Conversation) -> list[Rendered]:
         """Render a conversation with at least one reply: to one text, or to one text per reply.
@@ -67,16 +67,21 @@ class Renderer:
         if self._loss == "LastTurn":
             wanted = wanted[-1:]
         whole = self._template.render(messages, conversation.tools)
+        key = _kind(conversation)
+        skeleton = self._skeletons.get(key)
+        learned = skeleton.find(whole, messages) if skeleton is not None else None
+        if learned is not None:
+            return [Rendered(whole, self._or_all(whole, learned), wanted[0], ends=True)]
         found = [self._reply(conversation, place, whole) for place in wanted]
         ends = all(reply.ends for reply in found)
         foreign = any(reply.foreign for reply in found)
         if all(whole.startswith(reply.text[: reply.end]) for reply in found):
-            if self._loss == "All":
-                return [Rendered(whole, [(0, len(whole.rstrip()))], wanted[0], ends, foreign)]
-            if wanted[-1] == len(messages) - 1 and not found[-1].ends:
-                whole = whole[: found[-1].end]
             learned = [(reply.start, reply.end) for reply in found]
-            return [Rendered(whole, learned, wanted[0], ends, foreign)]
+            if ends and not foreign and (skeleton := _skeleton(whole, messages, wanted, learned)) is not None:
+                self._skeletons[key] = skeleton
+            if self._loss != "All" and wanted[-1] == len(messages) - 1 and not found[-1].ends:
+                whole = whole[: found[-1].end]
+            return [Rendered(whole, self._or_all(whole, learned), wanted[0], ends, foreign)]
         return [
             Rendered(
                 reply.text[: reply.end],
@@ -88,20 +93,16 @@ class Renderer:
             for place, reply in zip(wanted, found, strict=True)
         ]
 
+    def _or_all(self, whole: str, learned: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(0, len(whole.rstrip()))] if self._loss == "All" else learned
+
     def _reply(self, conversation: Conversation, place: int, whole: str) -> _Reply:
         messages, tools = conversation.messages[: place + 1], conversation.tools
-        key = _kind(messages, tools) if place == len(conversation.messages) - 1 else None
-        if key is not None and (frame := self._frames.get(key)) is not None:
-            start = frame.find(whole, messages[-1]["content"])
-            if start is not None:
-                return self._cut(whole, start, foreign=False)
-        text = whole if key is not None else self._template.render(messages, tools)
+        text = whole if place == len(conversation.messages) - 1 else self._template.render(messages, tools)
         prompt = self._template.render(messages[:-1], tools, reply=True) if place else None
         if prompt is None or not text.startswith(prompt):
             start = self._start(messages, tools, text, prompt)
             return self._cut(text, start, foreign=prompt is not None)
-        if key is not None and key not in self._frames:
-            self._frames[key] = self._frame(messages, tools, whole, prompt)
         return self._cut(text, len(prompt), foreign=False)
 
     def _cut(self, text: str, start: int, *, foreign: bool) -> _Reply:
@@ -127,16 +128,6 @@ class Renderer:
                 return shared
         raise RowFault("the chat template gives the reply no place of its own")
 
-    def _frame(
-        self, messages: list[Message], tools: list[dict[str, object]] | None, whole: str, prompt: str
-    ) -> _Frame | None:
-        content, start = messages[-1]["content"], len(prompt)
-        before = self._template.render(messages[:-1], tools)
-        opening = prompt.removeprefix(before)
-        if not whole.startswith(content, start) or not opening or opening == prompt:
-            return None
-        return _Frame(opening, whole[start + len(content) :])
-
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
@@ -149,26 +140,62 @@ class _Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
-    """What a template writes around the last reply of one kind of conversation.
+class _Skeleton:
+    """What a template writes around the contents of one kind of conversation.
 
-    It saves most rows the second rendering; a row that does not fit it is rendered in full.
+    It saves most conversations two more renderings a reply: where the rendered text is the contents between
+    the same words as before, the replies lie where they lay. Any other text is rendered reply by reply.
     """
 
-    opening: str
-    closing: str
+    first: int
+    """The message whose content comes first in what is compared; what stands before it may differ."""
+    gaps: tuple[str, ...]
+    """What follows each content, up to the next."""
+    tails: dict[int, int]
+    """Characters behind a reply's content that are learned with it, by the reply's place."""
 
-    def find(self, whole: str, content: str) -> int | None:
-        """Where the reply starts, from the end of the text."""
-        start = len(whole) - len(self.closing) - len(content)
-        fits = (
-            whole.endswith(self.closing)
-            and whole.startswith(content, max(0, start))
-            and whole.endswith(self.opening, 0, max(0, start))
-        )
-        return start if fits else None
+    def find(self, whole: str, messages: list[Message]) -> list[tuple[int, int]] | None:
+        """The learned ranges of `whole`, or None where it is not built as expected."""
+        contents = [message["content"] for message in messages[self.first :]]
+        expected = "".join(part for pair in zip(contents, self.gaps, strict=True) for part in pair)
+        if not whole.endswith(expected):
+            return None
+        position = len(whole) - len(expected)
+        learned: list[tuple[int, int]] = []
+        for place, (content, gap) in enumerate(zip(contents, self.gaps, strict=True), self.first):
+            if place in self.tails:
+                learned.append((position, position + len(content) + self.tails[place]))
+            position += len(content) + len(gap)
+        return learned
 
 
-def _kind(messages: list[Message], tools: list[dict[str, object]] | None) -> tuple[object, ...]:
-    """What a template's words around the last reply depend on, apart from its content."""
-    return (tools is not None, *(message["role"] for message in messages), *messages[-1])
+def _skeleton(
+    whole: str, messages: list[Message], wanted: list[int], learned: list[tuple[int, int]]
+) -> _Skeleton | None:
+    """The skeleton of a conversation whose replies were found; None where a content was rewritten."""
+    first = 1 if messages[0]["role"] == "system" and wanted[0] else 0
+    ranges = dict(zip(wanted, learned, strict=True))
+    position, edges = 0, []
+    for place, message in enumerate(messages[first:], first):
+        content = message["content"]
+        start = ranges[place][0] if place in ranges else whole.find(content, position)
+        if start < position or not whole.startswith(content, start):
+            return None
+        position = start + len(content)
+        edges.append((start, position))
+    starts = [start for start, _ in edges[1:]] + [len(whole)]
+    gaps = tuple(whole[end:start] for (_, end), start in zip(edges, starts, strict=True))
+    tails = {place: end - start - len(messages[place]["content"]) for place, (start, end) in ranges.items()}
+    # Where white space at a reply's end may be what was stripped, its length depends on the content.
+    if min(tails.values()) < 1:
+        return None
+    return _Skeleton(first, gaps, tails)
+
+
+def _kind(conversation: Conversation) -> tuple[object, ...]:
+    """What a template's words around the contents depend on, apart from the contents themselves."""
+    shapes = (
+        (message["role"], *(name for name in message if name not in ("role", "content")))
+        for message in conversation.messages
+    )
+    return (conversation.tools is not None, conversation.muted, *shapes)

@@ -8,11 +8,15 @@ from __future__ import annotations
 import functools
 import json
 import re
+import unicodedata
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenizers import AddedToken, Encoding, Tokenizer
+import numpy as np
+import numpy.typing as npt
+from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers
 
 from finetune_trainer.config import ExitReason, RunError
 
@@ -143,14 +147,14 @@ class Tokeniser:
     def __setstate__(self, files: TokenizerFiles) -> None:
         self.__init__(files)  # type: ignore[misc]
 
-    @property
+    @functools.cached_property
     def eos(self) -> tuple[str, int] | None:
         """Text and id of the end-of-text token."""
         text = self.files.named.get("eos_token")
         token = self._whole.token_to_id(text) if text is not None else None
         return (text, token) if text is not None and token is not None else None
 
-    @property
+    @functools.cached_property
     def prefix(self) -> list[int]:
         """What the tokenizer puts before plain text: the beginning-of-text token, or nothing."""
         bos = self._whole.token_to_id(self.files.named.get("bos_token", ""))
@@ -166,6 +170,52 @@ class Tokeniser:
     def spells_special(self, text: str) -> bool:
         """Whether the text contains the spelling of a control token."""
         return self._maybe.search(text) is not None and self.special.search(text) is not None
+
+    @functools.cached_property
+    def widths(self) -> npt.NDArray[np.int64] | None:
+        """UTF-8 bytes of text that each token stands for, int64 `[vocabulary]`; None where tokens do not say.
+
+        A byte-level vocabulary writes one letter for each byte.
+        """
+        if not isinstance(self._whole.decoder, decoders.ByteLevel):
+            return None
+        vocabulary = self._whole.get_vocab(with_added_tokens=True)
+        added = {token.content for token in self._whole.get_added_tokens_decoder().values()}
+        widths = np.zeros(max(vocabulary.values()) + 1, dtype=np.int64)
+        for text, token in vocabulary.items():
+            widths[token] = len(text.encode()) if text in added else len(text)
+        return widths
+
+    def keeps(self, text: str) -> bool:
+        """Whether the tokenizer is known to read the text as it stands, not normalised to another one."""
+        if self._whole.normalizer is None:
+            return True
+        return isinstance(self._whole.normalizer, normalizers.NFC) and unicodedata.is_normalized("NFC", text)
+
+    def encode_ids(self, texts: list[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """As encode_batch, without places.
+
+        Returns:
+            The ids of all texts end to end, int32 `[tokens]`, and how many are each text's, int64 `[texts]`.
+        """
+        return _ids(self._whole, texts)
+
+    def encode_literal(self, texts: list[str], *, behind: bool) -> list[npt.NDArray[np.int32]]:
+        """Encode many texts of the data in which control tokens are only spelled, as encode_part does one.
+
+        Args:
+            texts: the texts.
+            behind: they stand behind plain text.
+        """
+        if behind and self._glue != _ANCHOR:
+            parts = (self.encode_part(text, behind=True, glued=True, literal=True) for text in texts)
+            return [np.array(part, dtype=np.int32) for part in parts]
+        tokenizer, lead = (self._anchored, _ANCHOR) if behind else (self._whole, "")
+        tokenizer.encode_special_tokens = True
+        ids, counts = _ids(tokenizer, [lead + text for text in texts])
+        tokenizer.encode_special_tokens = False
+        # The lead is one token of its own.
+        return [part[len(lead) > 0 :] for part in np.split(ids, np.cumsum(counts)[:-1])] if texts else []
 
     def encode_batch(self, texts: list[str]) -> list[Encoding]:
         """Encode texts that hold control tokens where they are meant; nothing is added."""
@@ -203,6 +253,15 @@ class Tokeniser:
     def strips(self, special: str) -> tuple[bool, bool]:
         """Whether a control token swallows white space on its left and on its right."""
         return self._strip[special]
+
+
+def _ids(tokenizer: Tokenizer, texts: list[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    ids = array("i")
+    counts = []
+    for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+        ids.extend(encoding.ids)
+        counts.append(len(encoding))
+    return np.frombuffer(ids, dtype=np.int32), np.array(counts, dtype=np.int64)
 
 
 def _load(folder: Path) -> Tokenizer:

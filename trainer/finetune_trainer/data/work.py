@@ -11,7 +11,6 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Encoding
 
 from finetune_trainer.config import Dataset
 from finetune_trainer.data import fit, literal
@@ -20,7 +19,7 @@ from finetune_trainer.data.conversation import Conversation, Message, Passage, R
 from finetune_trainer.data.encode import (
     Example,
     Segment,
-    encode_passage,
+    encode_passages,
     encode_rendered,
     passage_segments,
     segments,
@@ -198,14 +197,20 @@ class Worker:
         return Conversation(messages, tools, muted)
 
     def _encode(self, pending: list[_Pending], file: str, result: Result, previews: int) -> None:
-        plain = [text for item in pending if item.guard is None for text in item.rendered]
-        encodings = iter(self.tokeniser.encode_batch([rendered.text for rendered in plain]))
+        texts = [text for item in pending for text in item.rendered]
+        guards = [item.guard for item in pending for _ in item.rendered]
+        encoded = iter(encode_rendered(texts, guards, self.tokeniser))
+        passages = [item.row for item in pending if isinstance(item.row, Passage)]
+        passed = iter(encode_passages(passages, self.tokeniser))
         kept: list[list[Example]] = []
         rows: list[int] = []
         for item in pending:
-            ready = [next(encodings) for _ in item.rendered] if item.guard is None else None
+            if isinstance(item.row, Passage):
+                whole = [next(passed)]
+            else:
+                whole = [next(encoded) for _ in item.rendered]
             try:
-                examples, truncated = self._examples(item, ready)
+                examples, truncated = self._fit(item, whole)
             except RowFault as fault:
                 result.faults.append(Fault(file, item.number, fault.reason))
                 continue
@@ -231,22 +236,13 @@ class Worker:
     def _too_long(self) -> str:
         return f"longer than maxLength ({self._dataset.max_length} tokens)"
 
-    def _examples(self, item: _Pending, ready: list[Encoding] | None) -> tuple[list[Example], bool]:
-        """The examples of a row, none where it is dropped, and whether anything was cut.
+    def _fit(self, item: _Pending, whole: list[Example]) -> tuple[list[Example], bool]:
+        """The examples of a row within maxLength, none where it is dropped, and whether anything was cut.
 
         Raises:
             RowFault: it is too long and the job says `Fail`.
         """
         limit = self._dataset.max_length
-        if isinstance(item.row, Passage):
-            whole = [encode_passage(item.row, self.tokeniser)]
-        else:
-            whole = [
-                encode_rendered(
-                    rendered, ready[place] if ready is not None else None, self.tokeniser, item.guard
-                )
-                for place, rendered in enumerate(item.rendered)
-            ]
         if all(len(example) <= limit for example in whole):
             return whole, False
         if self._dataset.overlong == "Fail":
@@ -276,8 +272,7 @@ class Worker:
 
     def _last_reply(self, guard: str | None, conversation: Conversation) -> Example:
         (rendered,) = self._renderer(conversation, last=True).render(conversation)
-        encoding = None if guard is not None else self.tokeniser.encode_batch([rendered.text])[0]
-        return encode_rendered(rendered, encoding, self.tokeniser, guard)
+        return encode_rendered([rendered], [guard], self.tokeniser)[0]
 
     def _preview(self, item: _Pending, file: str, examples: list[Example], truncated: bool) -> Preview:
         shown: list[list[Segment]]
