@@ -130,7 +130,8 @@ def encode_passages(passages: Sequence[Passage], tokeniser: Tokeniser) -> list[E
 
     Prompt and completion are encoded apart, as a server is asked: no letter moves across the edge.
     """
-    eos = [tokeniser.eos[1]] if tokeniser.eos is not None else []
+    prefix = np.array(tokeniser.prefix, dtype=np.int32)
+    eos = np.array(tokeniser.eos[1:] if tokeniser.eos is not None else (), dtype=np.int32)
     prompts = iter(tokeniser.encode_literal([one.prompt for one in passages if one.prompt], behind=False))
     behind = iter(tokeniser.encode_literal([one.completion for one in passages if one.prompt], behind=True))
     alone = iter(
@@ -138,10 +139,11 @@ def encode_passages(passages: Sequence[Passage], tokeniser: Tokeniser) -> list[E
     )
     examples = []
     for passage in passages:
-        parts = [tokeniser.prefix, *([next(prompts), next(behind)] if passage.prompt else [next(alone)]), eos]
-        ids = np.concatenate(parts).astype(np.int32, copy=False)
+        prompt = next(prompts) if passage.prompt else np.zeros(0, dtype=np.int32)
+        completion = next(behind) if passage.prompt else next(alone)
+        ids = np.concatenate([prefix, prompt, completion, eos])
         learned = np.ones(len(ids), dtype=np.bool_)
-        learned[: len(ids) - len(parts[-2]) - len(eos)] = False
+        learned[: len(prefix) + len(prompt)] = False
         examples.append(Example(ids, learned))
     return examples
 
