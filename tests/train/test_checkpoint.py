@@ -27,10 +27,11 @@ from finetune_trainer.config import (
 from finetune_trainer.config import Output as OutputConfig
 from finetune_trainer.storage import open_output
 from finetune_trainer.storage.folders import FolderOutput
-from finetune_trainer.train.checkpoint import Checkpoints, Progress
+from finetune_trainer.train.checkpoint import Checkpoints, Progress, _State
 from finetune_trainer.train.collate import MicroBatch, pack
 from finetune_trainer.train.emit import Emitter
 from finetune_trainer.train.engine import Engine, Snapshot
+from finetune_trainer.train.watchdog import Watch
 from finetune_trainer.train.world import World
 
 Opener = Callable[[str], Checkpoints]
@@ -177,6 +178,18 @@ def test_a_full_disk_is_said_in_one_line(
     assert str(tmp_path / "work") in caught.value.message
     assert "No space left on device" in caught.value.message
     assert "space" in caught.value.hint
+
+
+def test_what_the_watchdog_remembers_is_continued(open_checkpoints: Opener) -> None:
+    watch = Watch(steps=3, losses=[3.0, 2.5, 2.0], norms=[1.0, 2.0, 1.5], told=["spike"])
+    open_checkpoints("data").save(OneTensor(), Progress(step=3, watch=watch))
+    assert open_checkpoints("data").resume(OneTensor(), IDLE).watch == watch
+
+
+def test_a_state_from_before_there_was_a_watchdog_is_continued() -> None:
+    state = json.loads(_State(Progress(step=3), "data", None).encode())
+    del state["progress"]["watch"]
+    assert _State.decode(json.dumps(state).encode()) == _State(Progress(step=3), "data", None)
 
 
 def test_an_outage_is_no_damage(open_checkpoints: Opener, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,23 +1,22 @@
 """However a global batch is computed, what is learned is the same (fp32, two layers, 50 steps).
 
-Per step an absolute tolerance; over all steps the mean difference must vanish too, since a drift to
-one side is a bug however small.
+Per step an absolute tolerance. Over all steps the differences must scatter around zero: a drift to one
+side is a bug however small, down to what fp32 can tell apart.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.fixtures.processes import free_ports
+from tests.fixtures.gangs import run_gang
 
 PROGRAM = Path(__file__).parent / "programs" / "equivalences.py"
 STEPS = 50
+RESOLUTION = 2.4e-7
+"""Half of what two neighbouring fp32 losses of these runs, around 5, differ by."""
 pytestmark = pytest.mark.slow
 
 Results = dict[str, dict[str, Any]]
@@ -28,33 +27,7 @@ def gang(ranks: int, cases: list[dict[str, Any]], folder: Path) -> Results:
     """Run `cases` on `ranks` ranks; what each left behind by name."""
     given, out = folder / f"cases-{ranks}.json", folder / f"results-{ranks}.json"
     given.write_text(json.dumps([{"steps": STEPS, "stage": 0, **case} for case in cases]))
-    (port,) = free_ports(1)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, PROGRAM, given, out],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(ranks),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": "1",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        said = [process.communicate(timeout=500)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for rank, process in enumerate(processes):
-        if process.returncode:
-            pytest.fail(f"rank {rank} ended with {process.returncode}:\n{said[rank][-2000:]}", pytrace=False)
+    run_gang(PROGRAM, [given, out], ranks=ranks)
     results: Results = json.loads(out.read_text())
     return results
 
@@ -73,6 +46,9 @@ def alone(folder: Path) -> Results:
             {"name": "unfused", "fused": False},
             {"name": "padded", "packs": False},
             {"name": "accumulated", "row_tokens": 1},
+            # At a rate that does not blow up the last bits: this tolerance is two of them.
+            {"name": "eight", "packs": False, "micro_batch": 8, "rate": 2e-3},
+            {"name": "twice-four", "packs": False, "micro_batch": 4, "rate": 2e-3},
             {"name": "checkpointed", "checkpointing": True},
             {"name": "dropout", "dropout": 0.2, "restart": 20},
             {"name": "zero3", "stage": 3, "restart": 20, "dropout": 0.2},
@@ -99,7 +75,7 @@ def same(
 ) -> None:
     difference = np.array(ours["losses"]) - np.array(reference["losses"])
     assert np.abs(difference).max() <= loss
-    assert abs(difference.mean()) <= loss / 3
+    assert abs(difference.mean()) <= max(RESOLUTION, np.sqrt((difference**2).mean()) / 2)
     np.testing.assert_allclose(ours["norms"], reference["norms"], rtol=1e-3, atol=1e-4)
     if weights is not None:
         for name, value in ours["weights"].items():
@@ -114,11 +90,15 @@ def test_something_is_learned(alone: Results) -> None:
 
 
 def test_padded_equals_packed(alone: Results) -> None:
-    same(alone["padded"], alone["reference"], loss=1e-5, weights=1e-4)
+    same(alone["padded"], alone["reference"], loss=1e-5, weights=1e-5)
 
 
 def test_one_row_an_example_equals_few_long_rows(alone: Results) -> None:
-    same(alone["accumulated"], alone["reference"], loss=1e-5, weights=1e-4)
+    same(alone["accumulated"], alone["reference"], loss=1e-5, weights=1e-5)
+
+
+def test_eight_at_once_equal_twice_four_with_a_ragged_tail(alone: Results) -> None:
+    same(alone["twice-four"], alone["eight"], loss=1e-6, weights=1e-5)
 
 
 def test_gradient_checkpointing_changes_nothing(alone: Results) -> None:
@@ -127,7 +107,7 @@ def test_gradient_checkpointing_changes_nothing(alone: Results) -> None:
 
 
 def test_the_fused_layer_equals_pefts(alone: Results) -> None:
-    same(alone["unfused"], alone["reference"], loss=1e-5, weights=1e-4)
+    same(alone["unfused"], alone["reference"], loss=1e-5, weights=1e-5)
 
 
 @pytest.mark.parametrize("name", ["dropout", "zero3"])
@@ -138,7 +118,7 @@ def test_resumed_equals_undisturbed_to_the_bit(alone: Results, name: str) -> Non
 
 @pytest.mark.parametrize("stage", range(4))
 def test_two_ranks_at_any_stage_equal_one(alone: Results, pair: Results, stage: int) -> None:
-    same(pair[f"zero{stage}"], alone["reference"], loss=1e-5, weights=1e-4)
+    same(pair[f"zero{stage}"], alone["reference"], loss=1e-5, weights=1e-5)
     assert pair[f"zero{stage}"]["losses_again"] == pair[f"zero{stage}"]["tail"]
     assert pair[f"zero{stage}"]["same_weights"]
 
@@ -155,7 +135,7 @@ def test_evaluation_does_not_depend_on_ranks_or_rows(alone: Results, pair: Resul
     loss, tokens = alone["reference"]["evaluation"]
     for other in (alone["padded"], alone["accumulated"], *(pair[f"zero{stage}"] for stage in range(4))):
         assert other["evaluation"][1] == tokens
-        assert other["evaluation"][0] == pytest.approx(loss, abs=2e-4)
+        assert other["evaluation"][0] == pytest.approx(loss, abs=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,8 @@
     python equivalences.py CASES.json OUT.json      (environment as torchrun sets it)
 
 A case: {"name", "stage", "precision", "packs", "row_tokens", "checkpointing", "dropout", "steps",
-"restart": step to go back to and train on from (optional), "continue": name of an earlier snapshot file}.
+"rate": the highest learning rate, "restart": step to go back to and train on from (optional), "continue":
+name of an earlier snapshot file}.
 """
 
 import json
@@ -113,7 +114,11 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     stepper = Stepper(
         engine, Shape(packs, case.get("row_tokens", 128), case.get("micro_batch", 3), 0), world, lambda: None
     )
-    plan = schedule(EXAMPLES, global_batch=BATCH, epochs=None, max_steps=case["steps"], seed=9)
+    # The last batch is ragged: three examples short of eight.
+    examples = case["steps"] * BATCH - 3
+    plan = schedule(EXAMPLES, global_batch=BATCH, epochs=examples / EXAMPLES, max_steps=None, seed=9)
+    assert plan.total_steps == case["steps"]
+    assert len(plan.batch(case["steps"] - 1)) == BATCH - 3
     losses: list[float] = []
     norms: list[float] = []
 
@@ -122,7 +127,7 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
             torch.manual_seed(1000 + step)
             batch = plan.batch(step)
             total = world.sum([stepper.accumulate(split, batch)])[0]
-            norms.append(engine.step(2e-2 * (step + 1) / case["steps"]))
+            norms.append(engine.step(case.get("rate", 2e-2) * (step + 1) / case["steps"]))
             losses.append(total / max(1, int(split.trained_counts[batch].sum())))
 
     idle = stepper._collate(split, [0], [0])
