@@ -2,14 +2,15 @@
 
     python benchmarks/prepare.py --model DIR [--rows 1000000] [--repeats 3]
 
-Rows of about 1 kB are generated from the words of a small list with a fixed seed. The bare tokenizer
-encodes the same rendered texts in batches on all cores, from memory, and keeps nothing. One JSON line
-comes out; only the ratio means anything on a busy machine.
+Rows of about 1 kB are made of the tokenizer's own words, the more frequent the lower their number (Zipf),
+with a fixed seed. The bare tokenizer encodes the same rendered texts in batches on all cores, from memory,
+and keeps nothing. One JSON line comes out; only the ratio means anything on a busy machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -24,31 +25,41 @@ from pathlib import Path
 import psutil
 from tokenizers import Tokenizer
 
-WORDS = (  # noqa: SIM905 - a list of words reads better as words
-    "harbour ferry lantern quarter morning copper signal weather because though between passage market "
-    "thirty window carried gently answer question number schedule bakery tide engine letter river stone"
-).split()
 BATCH = 512
 
 
-def text(source: random.Random, words: int) -> str:
-    """Sentences of random words."""
-    chosen = source.choices(WORDS, k=words)
-    for place in range(7, words, 8):
-        chosen[place] += "." if place % 16 == 7 else ", and"
-    return " ".join(chosen).capitalize()
+class Words:
+    """Sentences of the tokenizer's words, as often as words of their rank are in English."""
+
+    def __init__(self, model: Path) -> None:
+        vocabulary = Tokenizer.from_file(str(model / "tokenizer.json")).get_vocab()
+        starts = (word for word in sorted(vocabulary, key=vocabulary.__getitem__) if word.startswith("Ġ"))
+        self._words = [word[1:] for word in starts if word[1:].isalpha() and word.isprintable()]
+        self._weights = list(itertools.accumulate(1 / rank for rank in range(1, len(self._words) + 1)))
+        self._source = random.Random(7)  # noqa: S311 - reproducible data, no secret
+
+    def text(self, words: int) -> str:
+        """So many words."""
+        chosen = self._source.choices(self._words, cum_weights=self._weights, k=words)
+        for place in range(7, words, 8):
+            chosen[place] += "." if place % 16 == 7 else ", and"
+        return " ".join(chosen).capitalize()
+
+    def number(self) -> int:
+        """Words of a row: lengths vary by a factor of ten."""
+        return self._source.randint(15, 240)
 
 
-def generate(path: Path, rows: int) -> None:
-    """Write `rows` Alpaca rows; lengths vary by a factor of ten around 1 kB."""
-    source = random.Random(7)  # noqa: S311 - reproducible data, no secret
+def generate(path: Path, rows: int, model: Path) -> None:
+    """Write `rows` Alpaca rows of about 1 kB."""
+    source = Words(model)
     with path.open("w", encoding="utf-8") as file:
         for number in range(rows):
-            words = source.randint(15, 240)
+            words = source.number()
             record = {
-                "instruction": f"Question {number}: {text(source, words // 4)}",
+                "instruction": f"Question {number}: {source.text(words // 4)}",
                 "input": "",
-                "output": text(source, words),
+                "output": source.text(words),
             }
             file.write(json.dumps(record) + "\n")
 
@@ -136,7 +147,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = folder / "rows.jsonl"
-        generate(path, arguments.rows)
+        generate(path, arguments.rows, arguments.model)
         ratios, peaks = [], []
         for repeat in range(arguments.repeats):
             baseline, tokens = bare(path, arguments.model)

@@ -12,3 +12,7 @@ resolve() {
 resolve requirements/uv.in --output-file requirements/uv.txt "$@"
 resolve pyproject.toml --extra trainer requirements/dev.in --excludes requirements/excluded.txt \
     --output-file requirements/dev.txt "$@"
+for peer in trl llamafactory; do
+    resolve "benchmarks/peers/$peer.in" --excludes requirements/excluded.txt \
+        --output-file "benchmarks/peers/$peer.txt" "$@"
+done

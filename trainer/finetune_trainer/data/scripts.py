@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 _SCRIPTS = {
@@ -19,11 +20,17 @@ _SCRIPTS = {
 _PATTERNS = {name: re.compile(f"[{characters}]") for name, characters in _SCRIPTS.items()}
 
 
+@functools.cache
+def _script(character: str) -> str:
+    """The script of a character, empty where it belongs to none of those above."""
+    return next((name for name, pattern in _PATTERNS.items() if pattern.match(character)), "")
+
+
 def scripts(text: str) -> list[str]:
     """Names of the scripts that occur in a text, in a fixed order; kana makes it Japanese, not Chinese."""
     if text.isascii():
         return ["Latin"] if _PATTERNS["Latin"].search(text) else []
-    found = [name for name, pattern in _PATTERNS.items() if pattern.search(text)]
-    if "Japanese" in found and "Chinese" in found:
-        found.remove("Chinese")
-    return found
+    present = set(map(_script, set(text)))
+    if "Japanese" in present:
+        present.discard("Chinese")
+    return [name for name in _SCRIPTS if name in present]

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 import unicodedata
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,6 +207,8 @@ class Tokeniser:
             texts: the texts.
             behind: they stand behind plain text.
         """
+        if not texts:
+            return []
         if behind and self._glue != _ANCHOR:
             parts = (self.encode_part(text, behind=True, glued=True, literal=True) for text in texts)
             return [np.array(part, dtype=np.int32) for part in parts]
@@ -215,7 +217,7 @@ class Tokeniser:
         ids, counts = _ids(tokenizer, [lead + text for text in texts])
         tokenizer.encode_special_tokens = False
         # The lead is one token of its own.
-        return [part[len(lead) > 0 :] for part in np.split(ids, np.cumsum(counts)[:-1])] if texts else []
+        return [part[len(lead) > 0 :] for part in np.split(ids, np.cumsum(counts)[:-1])]
 
     def encode_batch(self, texts: list[str]) -> list[Encoding]:
         """Encode texts that hold control tokens where they are meant; nothing is added."""
@@ -256,12 +258,10 @@ class Tokeniser:
 
 
 def _ids(tokenizer: Tokenizer, texts: list[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    ids = array("i")
-    counts = []
-    for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
-        ids.extend(encoding.ids)
-        counts.append(len(encoding))
-    return np.frombuffer(ids, dtype=np.int32), np.array(counts, dtype=np.int64)
+    encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    counts = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+    each = itertools.chain.from_iterable(encoding.ids for encoding in encodings)
+    return np.fromiter(each, dtype=np.int32, count=int(counts.sum())), counts
 
 
 def _load(folder: Path) -> Tokenizer:
