@@ -23,12 +23,18 @@ unit: environment ## the fast tests only
 check: environment ## formatting, lint, types, layers, lock files
 	@sh scripts/check.sh
 
-bench: environment ## start-up, storage and data preparation, one JSON line each
+MODELS = $${FINETUNE_CACHE:-$$HOME/.cache/finetune-operator}/models
+# Rows to train on beside the peers: a JSON array in Alpaca's format.
+DATA ?= ../shared/data/alpaca_en_demo.json
+
+bench: environment ## start-up, storage, data preparation, training: one JSON line each
 	@.venv/bin/python benchmarks/startup.py
 	@.venv/bin/python benchmarks/storage.py
+	@.venv/bin/python benchmarks/loss_memory.py
 	@.venv/bin/python examples/quickstart/make_model.py >/dev/null
-	@.venv/bin/python benchmarks/prepare.py --rows 20000 \
-		--model "$${FINETUNE_CACHE:-$$HOME/.cache/finetune-operator}/models/SmolLM2-135M-Instruct"
+	@.venv/bin/python benchmarks/prepare.py --rows 100000 --model "$(MODELS)/SmolLM2-135M-Instruct"
+	@test -f "$(DATA)" || { echo "bench: no $(DATA): name a JSON array of Alpaca rows as DATA=FILE" >&2; exit 1; }
+	@.venv/bin/python benchmarks/throughput.py --rows 16 --data "$(DATA)" --model "$(MODELS)/SmolLM2-135M-Instruct"
 
 reference: environment ## write docs/reference from the code
 	@.venv/bin/python -m scripts.reference

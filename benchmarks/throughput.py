@@ -1,6 +1,6 @@
 """Training speed beside TRL and LLaMA-Factory: same model, rows, order, precision and trained tokens.
 
-    python benchmarks/throughput.py --model DIR --data FILE [--rows 48] [--repeats 3] [--precision BF16]
+    python benchmarks/throughput.py --model DIR --data FILE [--rows 32] [--repeats 3] [--precision BF16]
 
 `finetune run` trains rank 16 on all linear layers with rows of FILE (Alpaca). TRL's SFTTrainer, packed and
 padded, and LLaMA-Factory with neat packing get the same tokens in the same order, with gradient checkpointing
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from finetune_trainer.data.arrays import Examples
 from finetune_trainer.train.batches import schedule, spread
@@ -106,11 +107,22 @@ def ours(arguments: argparse.Namespace, folder: Path) -> Outcome:
     )
 
 
+def link_model(model: Path, folder: Path, precision: str) -> None:
+    """Leave the model in `folder/model`, the precision in its config: LLaMA-Factory goes by that alone."""
+    (folder / "model").mkdir()
+    for file in model.absolute().iterdir():
+        (folder / "model" / file.name).symlink_to(file)
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config["dtype"] = {"BF16": "bfloat16", "FP32": "float32"}[precision]
+    (folder / "model" / "config.json").unlink()
+    (folder / "model" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
 def peer(name: str, arguments: argparse.Namespace, folder: Path) -> Outcome:
     """Run a peer on the same tokens in the same order."""
     kind, _, layout = name.partition("_")
     settings = {
-        "model": str(arguments.model.absolute()),
+        "model": str(folder / "model"),
         "layout": layout,
         "bf16": arguments.precision == "BF16",
         "global_batch": GLOBAL_BATCH,
@@ -222,9 +234,14 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, required=True, help="folder of the model")
     parser.add_argument("--data", type=Path, required=True, help="a JSON array of Alpaca rows")
-    parser.add_argument("--rows", type=int, default=48)
+    parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--precision", choices=["BF16", "FP32"], default="BF16")
+    parser.add_argument(
+        "--precision",
+        choices=["BF16", "FP32"],
+        default="BF16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "FP32",
+        help="default: BF16 where the processor has it; elsewhere it would slow the peers several times",
+    )
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS[1:], default=CONTENDERS[1:])
     arguments = parser.parse_args()
     runs: dict[str, list[Outcome]] = {name: [] for name in ("ours", *arguments.contenders)}
@@ -232,6 +249,7 @@ def main() -> None:
         folder = Path(name)
         rows = json.loads(arguments.data.read_text(encoding="utf-8"))[: arguments.rows]
         (folder / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
+        link_model(arguments.model, folder, arguments.precision)
         for contender in arguments.contenders:
             environment(contender.partition("_")[0])
         for _ in range(arguments.repeats):

@@ -24,7 +24,7 @@ def main() -> None:
     rows = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     folder = Path(chosen.folder)
     # Each row's text is its number, and its tokens are looked up: all contenders learn the same ones.
-    numbered = [{"instruction": str(number), "output": "-"} for number in range(len(rows))]
+    numbered = [{"instruction": str(number), "input": "", "output": "-"} for number in range(len(rows))]
     (folder / "rows.json").write_text(json.dumps(numbered), encoding="utf-8")
     (folder / "dataset_info.json").write_text('{"rows": {"file_name": "rows.json"}}', encoding="utf-8")
 
@@ -49,8 +49,7 @@ def main() -> None:
             "lora_alpha": 32,
             "lora_dropout": 0.0,
             "lora_target": "all",
-            # Its packed rows are one token longer than the cutoff.
-            "cutoff_len": chosen.row_tokens - 1,
+            "cutoff_len": chosen.row_tokens,
             "packing": True,
             "neat_packing": True,
             "disable_shuffling": True,
