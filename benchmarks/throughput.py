@@ -17,6 +17,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -90,6 +91,8 @@ def job(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def ours(arguments: argparse.Namespace, folder: Path) -> Outcome:
     """Run the job and read its events."""
+    # A fresh run has an identifier of its own; only the last one's rows are looked for.
+    shutil.rmtree(folder / "output", ignore_errors=True)
     (folder / "job.json").write_text(json.dumps(job(arguments, folder)), encoding="utf-8")
     command = [str(Path(sys.executable).with_name("finetune")), "run", "--json", "--fresh"]
     output = _run([*command, str(folder / "job.json")])
@@ -245,8 +248,8 @@ def main() -> None:
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS[1:], default=CONTENDERS[1:])
     arguments = parser.parse_args()
     runs: dict[str, list[Outcome]] = {name: [] for name in ("ours", *arguments.contenders)}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
         rows = json.loads(arguments.data.read_text(encoding="utf-8"))[: arguments.rows]
         (folder / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
         link_model(arguments.model, folder, arguments.precision)
@@ -257,6 +260,8 @@ def main() -> None:
             write_tokens(folder)
             for contender in arguments.contenders:
                 runs[contender].append(peer(contender, arguments, folder))
+            for name, outcomes in runs.items():
+                print(f"{name}: {outcomes[-1].tokens_per_second:.1f} tokens/s", file=sys.stderr)
     print(
         json.dumps(
             {

@@ -56,10 +56,10 @@ class Meter(TrainerCallback):
 
         return counting
 
-    def on_log(self, *_: Any, logs: dict[str, float], **__: Any) -> None:
+    def on_log(self, *_: Any, **given: Any) -> None:
         """Keep the loss."""
-        if "loss" in logs:
-            self._losses.append(logs["loss"])
+        if "loss" in given["logs"]:
+            self._losses.append(given["logs"]["loss"])
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Start the clock."""

@@ -17,8 +17,15 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
+from transformers.models.llama import modeling_llama
 
-from finetune_trainer.train.attention import PACKED, UnpackableError, packed_attention
+from finetune_trainer.train.attention import (
+    PACKED,
+    PACKED_EAGER,
+    UnpackableError,
+    packed_attention,
+    packed_eager_attention,
+)
 from finetune_trainer.train.collate import pack
 from finetune_trainer.train.probes import packing_is_safe
 from finetune_trainer.train.step import Split
@@ -36,10 +43,12 @@ SIZES: dict[str, Any] = {
 }
 
 
-def model(kind: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
+def model(
+    kind: type[PreTrainedModel], config: PreTrainedConfig, implementation: str = PACKED
+) -> PreTrainedModel:
     torch.manual_seed(0)
     made: PreTrainedModel = kind(config).eval()
-    made.set_attn_implementation(PACKED)
+    made.set_attn_implementation(implementation)
     return made
 
 
@@ -75,7 +84,7 @@ def test_each_example_attends_to_itself_alone(window: int | None) -> None:
     torch.testing.assert_close(got, dense.transpose(1, 2))
 
 
-@pytest.mark.parametrize("implementation", [PACKED, "eager"])
+@pytest.mark.parametrize("implementation", [PACKED, PACKED_EAGER, "eager"])
 def test_a_packed_row_gives_what_each_example_gives_alone(implementation: str) -> None:
     llama = model(LlamaForCausalLM, LlamaConfig(**SIZES))
     llama.set_attn_implementation(implementation)
@@ -90,17 +99,34 @@ def test_a_packed_row_gives_what_each_example_gives_alone(implementation: str) -
 @pytest.mark.parametrize(
     ("kind", "config", "safe"),
     [
-        (LlamaForCausalLM, LlamaConfig(**SIZES), True),
-        (MistralForCausalLM, MistralConfig(**SIZES, sliding_window=4), True),
-        (Gemma2ForCausalLM, Gemma2Config(**SIZES, head_dim=8, attn_logit_softcapping=2.0), False),
+        (LlamaForCausalLM, LlamaConfig(**SIZES), {PACKED, PACKED_EAGER}),
+        (MistralForCausalLM, MistralConfig(**SIZES, sliding_window=4), {PACKED, PACKED_EAGER}),
+        (Gemma2ForCausalLM, Gemma2Config(**SIZES, head_dim=8, attn_logit_softcapping=2.0), {PACKED_EAGER}),
     ],
     ids=["llama", "mistral-with-a-window", "gemma2-with-capped-scores"],
 )
+@pytest.mark.parametrize("implementation", [PACKED, PACKED_EAGER])
 def test_the_probe_knows_what_may_be_packed(
-    kind: type[PreTrainedModel], config: PreTrainedConfig, safe: bool
+    kind: type[PreTrainedModel], config: PreTrainedConfig, safe: set[str], implementation: str
 ) -> None:
     # Of a split the probe reads its tokens alone.
-    assert packing_is_safe(model(kind, config), cast("Split", Two()), ALONE) is safe
+    found = packing_is_safe(model(kind, config, implementation), cast("Split", Two()), ALONE)
+    assert found is (implementation in safe)
+
+
+def test_eager_attention_never_sees_two_examples_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No scores of the whole row are made: a row costs what its examples cost."""
+    seen: list[int] = []
+    own = modeling_llama.eager_attention_forward
+
+    def watched(module: torch.nn.Module, query: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        seen.append(query.shape[2])
+        return own(module, query, *rest, **named)
+
+    monkeypatch.setattr(modeling_llama, "eager_attention_forward", watched)
+    llama = model(LlamaForCausalLM, LlamaConfig(**SIZES), PACKED_EAGER)
+    llama(**pack([example(range(9), [0] * 9), example(range(20, 35), [0] * 15)]).inputs(), use_cache=False)
+    assert seen == [9, 15] * SIZES["num_hidden_layers"]
 
 
 @pytest.mark.parametrize(
@@ -122,3 +148,21 @@ def test_what_it_cannot_do_it_refuses(wrong: dict[str, Any]) -> None:
     }
     with pytest.raises(UnpackableError):
         packed_attention(torch.nn.Identity(), tensor, tensor, tensor, **given)
+
+
+@pytest.mark.parametrize(
+    ("module", "wrong"),
+    [
+        (modeling_llama.LlamaRMSNorm(4), {"attention_mask": torch.ones(1, 1, 4, 4)}),
+        (modeling_llama.LlamaRMSNorm(4), {"cu_seq_lens_q": None}),
+        # A module whose file has no eager attention.
+        (torch.nn.Identity(), {}),
+    ],
+    ids=["mask", "no boundaries", "no eager attention"],
+)
+def test_what_eager_cannot_do_it_refuses(module: torch.nn.Module, wrong: dict[str, Any]) -> None:
+    tensor = torch.randn(1, 2, 4, 8)
+    bounds = torch.tensor([0, 4], dtype=torch.int32)
+    given: dict[str, Any] = {"attention_mask": None, "cu_seq_lens_q": bounds, **wrong}
+    with pytest.raises(UnpackableError):
+        packed_eager_attention(module, tensor, tensor, tensor, **given)

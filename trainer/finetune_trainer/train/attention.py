@@ -9,6 +9,7 @@ examples' squares. transformers looks the function up by name and hands it the b
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from finetune_trainer.train.arithmetic import widens
 PACKED = "finetune_packed"
 """The name to load a model with: `attn_implementation=PACKED`."""
 
+PACKED_EAGER = "finetune_packed_eager"
+"""The same for the architecture's own eager attention, whatever it does beside a causal softmax."""
 
 _FOREIGN = ("softcap", "s_aux", "position_bias", "head_mask")
 """What some architectures ask of attention beyond a scaled causal softmax."""
@@ -83,9 +86,12 @@ def packed_attention(
             q,
             k,
             v,
-            attn_mask=_window(q.shape[2], sliding_window, q.device),
+            # Where the window never binds, the kernel's own causal mask costs nothing.
+            attn_mask=None
+            if (causal := _fits(q, sliding_window))
+            else _seen(q.shape[2], sliding_window, q.device),
             dropout_p=dropout,
-            is_causal=sliding_window is None or q.shape[2] <= sliding_window,
+            is_causal=causal,
             scale=scaling,
         )
         for q, k, v in zip(
@@ -95,13 +101,54 @@ def packed_attention(
     return torch.cat(parts, dim=2).transpose(1, 2).to(dtype), None
 
 
-def _window(tokens: int, sliding_window: int | None, device: torch.device) -> torch.Tensor | None:
-    """The causal mask `[tokens, tokens]` of a sliding window, or None where the window never binds."""
-    if sliding_window is None or tokens <= sliding_window:
-        return None
+def packed_eager_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    sliding_window: int | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    **asked: Any,
+) -> tuple[torch.Tensor, None]:
+    """As packed_attention, by the eager attention of the model that `module` belongs to.
+
+    Raises:
+        UnpackableError: a mask, several rows or no boundaries; or the model has no such function.
+    """
+    eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    if attention_mask is not None or cu_seq_lens_q is None or query.shape[0] != 1 or eager is None:
+        raise UnpackableError("packed attention takes one row with its boundaries and no mask")
+    parts = []
+    for first, last in itertools.pairwise(cu_seq_lens_q.tolist()):
+        seen = _seen(last - first, sliding_window, query.device)
+        least = torch.finfo(query.dtype).min
+        mask = torch.zeros(seen.shape, dtype=query.dtype, device=query.device).masked_fill_(~seen, least)
+        part = slice(first, last)
+        attended, _ = eager(
+            module,
+            query[:, :, part],
+            key[:, :, part],
+            value[:, :, part],
+            mask[None, None],
+            sliding_window=sliding_window,
+            **asked,
+        )
+        parts.append(attended)
+    return torch.cat(parts, dim=1), None
+
+
+def _fits(query: torch.Tensor, sliding_window: int | None) -> bool:
+    return sliding_window is None or query.shape[2] <= sliding_window
+
+
+def _seen(tokens: int, sliding_window: int | None, device: torch.device) -> torch.Tensor:
+    """Which positions each position sees, bool `[tokens, tokens]`: those up to it, within the window."""
     position = torch.arange(tokens, device=device)
     distance = position[:, None] - position[None, :]
-    return (distance >= 0) & (distance < sliding_window)
+    return (distance >= 0) & (distance < (sliding_window or tokens))
 
 
 AttentionInterface.register(PACKED, packed_attention)
+AttentionInterface.register(PACKED_EAGER, packed_eager_attention)

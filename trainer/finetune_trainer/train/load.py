@@ -13,7 +13,7 @@ from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
 from finetune_trainer.config import ExitReason, RunConfig, RunError
 from finetune_trainer.quantized import four_bit
-from finetune_trainer.train.attention import PACKED
+from finetune_trainer.train.attention import PACKED, PACKED_EAGER
 from finetune_trainer.train.world import World
 
 DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32}
@@ -21,6 +21,8 @@ DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32}
 # Where nothing is asked for, transformers takes SDPA, or eager attention for the architectures that SDPA
 # cannot serve (capped scores, sinks); asked for by name, SDPA is refused there.
 _IMPLEMENTATIONS = {"SDPA": None, "Eager": "eager", "Flash": "flash_attention_2"}
+
+_PACKING = {"SDPA": PACKED, "Eager": PACKED_EAGER, "Flash": "flash_attention_2"}
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,8 @@ def use_padding(base: Base, run: RunConfig) -> Base:
 
 
 def _implementation(run: RunConfig) -> str | None:
-    if run.dataset.packing and run.model.attention == "SDPA":
-        return PACKED
-    return _IMPLEMENTATIONS[run.model.attention]
+    implementations = _PACKING if run.dataset.packing else _IMPLEMENTATIONS
+    return implementations[run.model.attention]
 
 
 def _may_pack(model: PreTrainedModel) -> bool:

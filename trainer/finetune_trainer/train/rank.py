@@ -14,6 +14,7 @@ from finetune_trainer.data.arrays import Examples
 from finetune_trainer.data.report import Report
 from finetune_trainer.storage import Output, cache_folder, open_output, open_source
 from finetune_trainer.train import zero
+from finetune_trainer.train.attention import PACKED_EAGER
 from finetune_trainer.train.batches import schedule
 from finetune_trainer.train.checkpoint import Checkpoints, Progress
 from finetune_trainer.train.diagnosis import Known
@@ -150,6 +151,10 @@ def _settle_packing(base: Base, run: RunConfig, splits: Splits, emit: Emitter, w
     # Close to the tolerance, unlike processors may come to unlike answers; the layout has to be one.
     if base.packs and world.agree(packing_is_safe(base.model, splits.train, world)):
         return base
+    if base.packs and run.model.attention == "SDPA":
+        base.model.set_attn_implementation(PACKED_EAGER)
+        if world.agree(packing_is_safe(base.model, splits.train, world)):
+            return base
     if run.dataset.packing and world.leader:
         emit(
             Warned(
