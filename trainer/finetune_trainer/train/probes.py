@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from finetune_trainer.train.attention import UnpackableError, is_flash
+from finetune_trainer.config import Event, RunConfig, Warned
+from finetune_trainer.train.attention import PACKED_EAGER, UnpackableError, is_flash
 from finetune_trainer.train.collate import MicroBatch, pack
+from finetune_trainer.train.load import Base, use_padding
 from finetune_trainer.train.step import Split
 from finetune_trainer.train.world import World
 
 _PROBE_TOKENS = 48
+
+
+def settle_packing(
+    base: Base, run: RunConfig, split: Split, emit: Callable[[Event], None], world: World
+) -> Base:
+    """Pack only where that was shown to keep examples apart in this very model, by either attention.
+
+    A collective; may change the model's attention.
+    """
+    # Close to the tolerance, unlike processors may come to unlike answers; the layout has to be one.
+    if base.packs and world.agree(packing_is_safe(base.model, split, world)):
+        return base
+    if base.packs and run.model.attention == "SDPA":
+        base.model.set_attn_implementation(PACKED_EAGER)
+        if world.agree(packing_is_safe(base.model, split, world)):
+            return base
+    if run.dataset.packing and world.leader:
+        emit(
+            Warned(
+                message="this architecture cannot keep packed examples apart, so each has a row of its own",
+                hint="set dataset.packing: false to silence this",
+            )
+        )
+    return use_padding(base, run)
 
 
 @torch.no_grad()

@@ -9,23 +9,22 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from finetune_trainer.config import ExitReason, Layout, RunConfig, RunError, Stage, Warned
+from finetune_trainer.config import ExitReason, Layout, RunConfig, RunError, Stage
 from finetune_trainer.data.arrays import Examples
 from finetune_trainer.data.report import Report
 from finetune_trainer.storage import Output, cache_folder, open_output, open_source
 from finetune_trainer.train import zero
-from finetune_trainer.train.attention import PACKED_EAGER
 from finetune_trainer.train.batches import schedule
 from finetune_trainer.train.checkpoint import Checkpoints, Progress
 from finetune_trainer.train.diagnosis import Known
 from finetune_trainer.train.emit import Emitter
 from finetune_trainer.train.engine import Engine
 from finetune_trainer.train.fused import fuse
-from finetune_trainer.train.load import DTYPES, Base, load_base, padding_token, require_precision, use_padding
+from finetune_trainer.train.load import DTYPES, load_base, padding_token, require_precision
 from finetune_trainer.train.loop import Loop, Splits
 from finetune_trainer.train.lora import wrap
 from finetune_trainer.train.objective import Objective
-from finetune_trainer.train.probes import packing_is_safe
+from finetune_trainer.train.probes import settle_packing
 from finetune_trainer.train.signals import StopRequest
 from finetune_trainer.train.step import Shape, Stepper
 from finetune_trainer.train.world import World
@@ -54,7 +53,7 @@ def train(run: RunConfig, work: Path, world: World, emit: Emitter, stop: StopReq
     objective = Objective(adapted, base.model, split=zero.stage_of(run) == 3)
     engine = Engine(objective, configuration, run.training.weight_decay)
     # Only now are the weights on the device, or gathered as they are needed: the model can be asked.
-    base = _settle_packing(base, run, splits, emit, world)
+    base = settle_packing(base, run, splits.train, emit, world)
     shape = Shape.of(run, packs=base.packs, padding=padding_token(base.model))
     sample = shape.collate([(splits.train.tokens(0), splits.train.trained(0))]).to(world.device)
     objective.probe(sample)
@@ -144,25 +143,6 @@ def _fetch_prepared(run: RunConfig, output: Output, work: Path, world: World) ->
     fetched = world.together(fetch)
     assert fetched is not None
     return fetched
-
-
-def _settle_packing(base: Base, run: RunConfig, splits: Splits, emit: Emitter, world: World) -> Base:
-    """Pack only where that was shown to keep examples apart in this very model."""
-    # Close to the tolerance, unlike processors may come to unlike answers; the layout has to be one.
-    if base.packs and world.agree(packing_is_safe(base.model, splits.train, world)):
-        return base
-    if base.packs and run.model.attention == "SDPA":
-        base.model.set_attn_implementation(PACKED_EAGER)
-        if world.agree(packing_is_safe(base.model, splits.train, world)):
-            return base
-    if run.dataset.packing and world.leader:
-        emit(
-            Warned(
-                message="this architecture cannot keep packed examples apart, so each has a row of its own",
-                hint="set dataset.packing: false to silence this",
-            )
-        )
-    return use_padding(base, run)
 
 
 def _leave(
