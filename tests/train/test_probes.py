@@ -10,6 +10,7 @@ from finetune_trainer.config import Dataset, Event, Model, Output, RunConfig, So
 from finetune_trainer.train import load, probes, zero
 from finetune_trainer.train.attention import PACKED, PACKED_EAGER
 from finetune_trainer.train.probes import settle_packing
+from finetune_trainer.train.world import World
 from tests.train.test_attention import ALONE, SIZES, Two
 
 LLAMA = LlamaForCausalLM(LlamaConfig(**SIZES))
@@ -46,6 +47,7 @@ def test_rows_are_padded_only_where_no_attention_keeps_examples_apart(
         training=Training(precision="FP32", gradient_checkpointing=False),
     )
     base = load.load_base(run, tmp_path, ALONE, zero.configuration(run))
+    monkeypatch.setattr(World, "agree", lambda _, answer: answer)
     if not tells_apart:
         monkeypatch.setattr(probes, "packing_is_safe", lambda *_: False)
     said: list[Event] = []
