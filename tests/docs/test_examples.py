@@ -115,7 +115,8 @@ def test_the_readme_shows_rows_of_the_quickstart() -> None:
 
 def test_architecture_names_modules_that_exist() -> None:
     page = read("docs/architecture.md")
-    existing = {path.name for folder in ("operator", "trainer") for path in (ROOT / folder).rglob("*.py")}
+    folders = ("operator", "trainer", "benchmarks")
+    existing = {path.name for folder in folders for path in (ROOT / folder).rglob("*.py")}
     named = {Path(name).name for name in re.findall(r"`([\w/]+\.py)`", page)}
     assert named
     assert named <= existing

@@ -92,9 +92,17 @@ def _start(name: str, arguments: list[str]) -> int:
     module = COMMANDS[name][0]
     if module.startswith("finetune_trainer."):
         return execute(name, module, arguments)
+    import signal
     from importlib import import_module
 
-    code: int = import_module(module).main(arguments)
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        # There is nothing to tidy up yet, and an exception could rise within the import of an extension
+        # written in Rust, which panics at it.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    command = import_module(module)
+    signal.signal(signal.SIGINT, before)
+    code: int = command.main(arguments)
     return code
 
 
