@@ -68,8 +68,7 @@ def packed_attention(
     Raises:
         UnpackableError: a mask, several rows or no boundaries; or more than causal softmax is asked for.
     """
-    if attention_mask is not None or cu_seq_lens_q is None or query.shape[0] != 1:
-        raise UnpackableError("packed attention takes one row with its boundaries and no mask")
+    bounds = _bounds(query, attention_mask, cu_seq_lens_q)
     if foreign := [name for name in _FOREIGN if asked.get(name) is not None]:
         raise UnpackableError(f"packed attention has no {', '.join(foreign)}")
     groups = query.shape[1] // key.shape[1]
@@ -79,7 +78,6 @@ def packed_attention(
     dtype = query.dtype
     if widens(query):
         query, key, value = query.float(), key.float(), value.float()
-    bounds = cu_seq_lens_q.tolist()
     lengths = [last - first for first, last in itertools.pairwise(bounds)]
     parts = [
         scaled_dot_product_attention(
@@ -117,11 +115,12 @@ def packed_eager_attention(
     Raises:
         UnpackableError: a mask, several rows or no boundaries; or the model has no such function.
     """
+    bounds = _bounds(query, attention_mask, cu_seq_lens_q)
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-    if attention_mask is not None or cu_seq_lens_q is None or query.shape[0] != 1 or eager is None:
-        raise UnpackableError("packed attention takes one row with its boundaries and no mask")
+    if eager is None:
+        raise UnpackableError(f"{type(module).__name__} has no eager attention to call for each example")
     parts = []
-    for first, last in itertools.pairwise(cu_seq_lens_q.tolist()):
+    for first, last in itertools.pairwise(bounds):
         seen = _seen(last - first, sliding_window, query.device)
         least = torch.finfo(query.dtype).min
         mask = torch.zeros(seen.shape, dtype=query.dtype, device=query.device).masked_fill_(~seen, least)
@@ -137,6 +136,20 @@ def packed_eager_attention(
         )
         parts.append(attended)
     return torch.cat(parts, dim=1), None
+
+
+def _bounds(
+    query: torch.Tensor, attention_mask: torch.Tensor | None, cu_seq_lens_q: torch.Tensor | None
+) -> list[int]:
+    """Where the examples of a packed row begin and end.
+
+    Raises:
+        UnpackableError: a mask, several rows or no boundaries.
+    """
+    if attention_mask is not None or cu_seq_lens_q is None or query.shape[0] != 1:
+        raise UnpackableError("packed attention takes one row with its boundaries and no mask")
+    bounds: list[int] = cu_seq_lens_q.tolist()
+    return bounds
 
 
 def _fits(query: torch.Tensor, sliding_window: int | None) -> bool:
